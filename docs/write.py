@@ -20,7 +20,7 @@ from gymcli.cli import EXIT_CODES, app, load_command
 from gymcli.commands.help import HelpGroup
 from gymcli.comparison.comparison_results import Comparison, Comparisons
 from gymcli.environment.registry import Registry
-from gymcli.reporting.run_report import MetricsReport, MetricsReports
+from gymcli.library.measurement import MetricsReport, MetricsReports
 from gymcli.store.tokens import TokenCall
 from gymcli.types import Failure, Rollout
 

@@ -35,7 +35,7 @@ from gymcli.models.dialects import DIALECTS
 from gymcli.models.endpoint import TOKEN_LIMITS, Endpoint, merged_params
 from gymcli.models.roles import declared_roles, role_name, role_sources
 from gymcli.models.settings import Settings
-from gymcli.runner.collect_options import CollectOptions
+from gymcli.runner.collect_options import CollectOptions, options_from
 from gymcli.runner.identity import command_params, emulates_tools
 from gymcli.store.lines import file_sha256
 from gymcli.store.manifest import BenchmarkRecord, Manifest
@@ -70,7 +70,7 @@ def benchmark(
     Raises:
         GymError: There is no such benchmark, its tasks cannot be fetched, or a role has no model.
     """
-    collect_options = CollectOptions.from_arguments("benchmark", options)
+    collect_options = options_from(CollectOptions, "benchmark", options)
     # In a thread, since the caller may run an event loop.
     with ThreadPoolExecutor(1) as pool:
         planning = pool.submit(

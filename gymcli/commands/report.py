@@ -12,7 +12,6 @@ from gymcli.commands.ci import CiRequest, GateOptions
 from gymcli.commands.console import harmless, message, warn
 from gymcli.commands.model_options import with_model_options
 from gymcli.commands.options import LineEnvOption, RunsArgument
-from gymcli.commands.summary import recorded_score
 from gymcli.errors import UsageError
 from gymcli.secrets import scrubber_of
 
@@ -39,6 +38,7 @@ def report(
     It opens without a network. With two runs, the second is also compared with the first. Needs the
     extra `report`. Overwrites an existing report, but no other file.
     """
+    from gymcli.library.measurement import recorded_score
     from gymcli.reporting.html_comparison import read_comparison
     from gymcli.reporting.html_page import MARK, html_report
     from gymcli.reporting.html_run import read_run
@@ -64,7 +64,7 @@ def report(
         for text in filter(None, [torn_line_warning(run), *reading.warnings]):
             warn(text)
         is_baseline = has_baseline and number == 0
-        score = recorded_score(reading.manifest, reading.aggregator, reading.metrics)
+        score = recorded_score(reading.manifest, reading.aggregator, reading.metrics, warn=warn)
         run_report = RunReport(str(run), reading.metrics, score=score)
         if ci.gates is not None:
             verdicts, problems = ci.gates.judge(

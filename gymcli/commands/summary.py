@@ -6,7 +6,14 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from gymcli.commands.console import folded, one_line, print_table, result, terminal_width, warn
+from gymcli.commands.console import (
+    folded,
+    harmless,
+    one_line,
+    print_table,
+    result,
+    terminal_width,
+)
 from gymcli.reporting.formatting import (
     between,
     cost,
@@ -24,18 +31,25 @@ from gymcli.reporting.formatting import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gymcli.benchmarks.benchmark import Benchmark
     from gymcli.comparison.planning import Plan
     from gymcli.comparison.reproduction import BenchmarkScore
-    from gymcli.metrics.aggregate import Aggregator
+    from gymcli.library.measurement import MetricsReport
     from gymcli.metrics.agreement import Agreement
     from gymcli.metrics.results import Estimate, Metrics, RunMetrics, TaskMetrics
-    from gymcli.store.manifest import Manifest
     from gymcli.types import RoleUse
 
 _MAX_ANSWER = 40
 _MAX_VALUE = 24
 _MAX_WIDTH = 100
+
+
+def metrics_object(report: MetricsReport) -> dict[str, object]:
+    """Return what `--json` prints of a run, its path first."""
+    import msgspec
+
+    numbers: dict[str, object] = msgspec.to_builtins(report)
+    # JSON cannot hold a name that is not Unicode.
+    return {"run": "", **numbers} | {"run": harmless(report.run)}
 
 
 def print_summary(metrics: RunMetrics, run: Path, *, with_doubts: bool = True) -> None:
@@ -293,27 +307,6 @@ def _two_digits(count: int) -> str:
     """Return a number of tasks with two digits, rounded up, so that they are enough."""
     unit = 10 ** max(0, len(str(count)) - 2)
     return f"{-(-count // unit) * unit:,}"
-
-
-def recorded_score(
-    manifest: Manifest | None,
-    aggregator: Aggregator,
-    metrics: RunMetrics,
-    *,
-    found: Benchmark | None = None,
-) -> BenchmarkScore | None:
-    """Return the score of a run of a benchmark; None for other runs.
-
-    `found` replaces the recorded benchmark.
-    """
-    if manifest is None or manifest.benchmark is None:
-        return None
-    from gymcli.benchmarks.benchmark_runs import benchmark_score  # late: other runs need none of it
-
-    score = benchmark_score(manifest, aggregator, metrics, benchmark=found)
-    if score.problem and metrics.num_scored:
-        warn(score.problem)
-    return score
 
 
 def print_references(score: BenchmarkScore) -> None:

@@ -266,8 +266,8 @@ def _score_answers(
         print_advice,
         print_references,
         print_summary,
-        recorded_score,
     )
+    from gymcli.library.measurement import recorded_score
     from gymcli.metrics.measure import measure
     from gymcli.models.settings import load_settings
     from gymcli.store.manifest import read_manifest
@@ -322,7 +322,9 @@ def _score_answers(
         aggregator = measure(path)
         numbers = aggregator.metrics()
         # Without a name, no published score can be meant.
-        score = recorded_score(read_manifest(path), aggregator, numbers) if model else None
+        score = (
+            recorded_score(read_manifest(path), aggregator, numbers, warn=warn) if model else None
+        )
         RunDirectory(path).write_metrics(msgspec.json.encode(numbers))
     for text in aggregator.warnings:
         warn(text)

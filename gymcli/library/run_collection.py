@@ -30,7 +30,7 @@ from gymcli.models.local_model import parse_local
 from gymcli.models.roles import ORACLE, ModelSource
 from gymcli.models.settings import load_settings, resolve_endpoint
 from gymcli.runner.attempts import run_together
-from gymcli.runner.collect_options import CollectOptions
+from gymcli.runner.collect_options import CollectOptions, options_from
 from gymcli.runner.collection import STOPS_EARLY, Collection, command_resources
 from gymcli.runner.engine import Engine
 from gymcli.runner.identity import file_safe, policy_source, unused
@@ -517,5 +517,5 @@ def _options_of_models(arguments: Mapping[str, object]) -> list[CollectOptions]:
             policy = {"model": name, "endpoint": endpoint}
         elif model is not None:
             policy = {"model": model}
-        options.append(CollectOptions.from_arguments("collect", {**arguments, **policy}))
+        options.append(options_from(CollectOptions, "collect", {**arguments, **policy}))
     return options

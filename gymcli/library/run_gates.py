@@ -159,8 +159,8 @@ class RunGates:
                     self.baseline, run, by=by, env=env, allow_drift=True, attempts=attempts
                 )
             except (UsageError, RunError) as error:
-                what = f"--baseline {self.baseline}"
-                problems.append(GateProblem(what=what, reason=str(error)))
+                baseline = f"--baseline {self.baseline}"
+                problems.append(GateProblem(what=baseline, reason=str(error)))
         verdicts, unjudged = self.judge(metrics, comparison, score=score)
         manifest = read_manifest(run) if run.is_dir() else None
         return RunReport(

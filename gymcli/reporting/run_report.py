@@ -8,13 +8,9 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-import msgspec
-
 from gymcli.comparison.comparison_results import Comparison
 from gymcli.comparison.gates import GateProblem, GateVerdict
-from gymcli.comparison.planning import Plan
-from gymcli.comparison.reproduction import BenchmarkScore, Reproduction
-from gymcli.metrics.agreement import Agreement
+from gymcli.comparison.reproduction import BenchmarkScore
 from gymcli.metrics.results import Metrics, RunMetrics, TaskMetrics
 from gymcli.reporting.formatting import Clean, plain
 from gymcli.types import AttemptKey
@@ -43,32 +39,6 @@ class RunReport(NamedTuple):
     """None unless the run is one of a benchmark."""
 
 
-class MetricsReport(RunMetrics, kw_only=True):
-    """One run, as `gym metrics --json` prints it, and as its metrics.json holds it."""
-
-    run: str = ""
-    """Its path, as given; metrics.json lacks it."""
-    environments: dict[str, Metrics]
-    """By name."""
-    tasks: list[TaskMetrics] = []
-    """Every task, if requested."""
-    gates: list[GateVerdict] = []
-    """The requested gates that could be judged."""
-    agreement: dict[str, Agreement] = {}
-    """With the labels of `--labels`, by environment, if requested."""
-    power: dict[str, Plan] = {}
-    """The tasks that a comparison takes to pass, by environment, if requested."""
-    references: list[Reproduction] = []
-    """The published scores of the benchmark and the model, if the run is one of a benchmark."""
-
-
-class MetricsReports(msgspec.Struct, kw_only=True):
-    """Several runs, as `gym metrics --json` prints them."""
-
-    runs: list[MetricsReport]
-    power: dict[str, Plan] = {}
-
-
 _MAX_TEXT = 1000
 _FORMULA = re.compile(r"\s*[=+\-@\t\r]")
 """The start of a text that a spreadsheet would run as a formula (OWASP, "CSV Injection")."""
@@ -83,13 +53,20 @@ _TASK_NUMBERS = (
 
 
 def environments_csv(runs: Sequence[RunReport], *, clean: Clean) -> str:
-    """Return a line for each environment, for all together if there are several, and each slice.
-
-    Every number has a column, followed by those of its error and its interval.
+    """Return `environment_table` as CSV.
 
     Args:
         runs: The runs.
         clean: Removes secrets from a text.
+    """
+    return _csv(environment_table(runs), clean)
+
+
+def environment_table(runs: Sequence[RunReport]) -> list[Sequence[object]]:
+    """Return a line for each environment, for all together if there are several, and each slice.
+
+    The first line is the head. Every number has a column, followed by those of its error and its
+    interval.
     """
     parts = [(run.run, *part) for run in runs for part in _parts(run)]
     names = list(dict.fromkeys(name for *_, metrics in parts for name in metrics.estimates))
@@ -107,7 +84,7 @@ def environments_csv(runs: Sequence[RunReport], *, clean: Clean) -> str:
             )
             cells += (estimate.value, estimate.standard_error, *ends) if estimate else [None] * 4
         rows.append((run, env, field, value, *counts, *cells))
-    return _csv(rows, clean)
+    return rows
 
 
 def tasks_csv(runs: Sequence[RunReport], *, clean: Clean) -> str:

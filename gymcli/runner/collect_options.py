@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Literal, Self, TypeVar
 
@@ -16,6 +16,7 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
+from pydantic_core import ErrorDetails
 
 from gymcli.command_line import CommandOption, Heading, RoleParamsOption, not_negative, positive
 from gymcli.errors import UsageError
@@ -26,6 +27,7 @@ from gymcli.suggestions import did_you_mean, pydantic_reason
 from gymcli.tasks.task_options import TaskOptions
 
 T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
 
 EngineOption = Annotated[
     Literal["local", "ray"],
@@ -203,31 +205,6 @@ class CollectOptions(TaskOptions, RunOptions):
     """Additional texts that must never be written. Keys of endpoints and the values of environment
     variables with a name such as API_TOKEN are never written either."""
 
-    @classmethod
-    def from_arguments(cls, function: str, arguments: Mapping[str, object]) -> Self:
-        """Return the options that were passed to a function of this name.
-
-        Raises:
-            UsageError: An option is unknown, is missing or has a wrong value.
-        """
-        try:
-            return cls.model_validate(arguments)
-        except ValidationError as error:
-            # Without the cause, which shows values, and so keys.
-            raise UsageError(f"{function}: {'; '.join(cls._problems(error))}") from None
-
-    @classmethod
-    def _problems(cls, error: ValidationError) -> Iterator[str]:
-        for detail in error.errors(include_url=False, include_input=False):
-            name = ".".join(map(str, detail["loc"]))
-            if detail["type"] == "extra_forbidden" and len(detail["loc"]) == 1:
-                hint = did_you_mean(name, cls.model_fields)
-                yield f"there is no option {name}{hint and f'; {hint}'}"
-            elif detail["type"] == "missing":
-                yield f"{name}= is missing" if name != "model" else "needs endpoint= or model="
-            else:
-                yield f"{name and f'{name}: '}{pydantic_reason(detail)}"
-
     @property
     def records_tokens(self) -> bool:
         """Whether these options, or those of the model's endpoint, ask for token ids."""
@@ -270,3 +247,28 @@ class CollectOptions(TaskOptions, RunOptions):
         if self.endpoint is not None and self.endpoint.model != self.model:
             raise ValueError(f"the endpoint serves {self.endpoint.model}, not {self.model}")
         return self
+
+
+def options_from(model: type[M], function: str, arguments: Mapping[str, object]) -> M:
+    """Return the options that were passed to a function of this name.
+
+    Raises:
+        UsageError: An option is unknown, is missing or has a wrong value.
+    """
+    try:
+        return model.model_validate(arguments)
+    except ValidationError as error:
+        details = error.errors(include_url=False, include_input=False)
+        problems = (_problem(detail, model.model_fields) for detail in details)
+        # Without the cause, which shows values, and so keys.
+        raise UsageError(f"{function}: {'; '.join(problems)}") from None
+
+
+def _problem(detail: ErrorDetails, names: Iterable[str]) -> str:
+    name = ".".join(map(str, detail["loc"]))
+    if detail["type"] == "extra_forbidden" and len(detail["loc"]) == 1:
+        hint = did_you_mean(name, names)
+        return f"there is no option {name}{hint and f'; {hint}'}"
+    if detail["type"] == "missing":
+        return f"{name}= is missing" if name != "model" else "needs endpoint= or model="
+    return f"{name and f'{name}: '}{pydantic_reason(detail)}"

@@ -30,7 +30,7 @@ from gymcli.models.endpoint import Endpoint
 from gymcli.models.in_process import InProcessPolicy, PolicyModel
 from gymcli.models.roles import ORACLE
 from gymcli.runner.attempts import Shared, run_attempts
-from gymcli.runner.collect_options import CollectOptions
+from gymcli.runner.collect_options import CollectOptions, options_from
 from gymcli.runner.identity import policy_source
 from gymcli.runner.judges import Judges, open_shared, scrubber_of_run
 from gymcli.runner.plan import attempt_settings
@@ -231,7 +231,7 @@ class Sampler:
             raise UsageError("a Sampler needs an endpoint= or a policy=")
         records_tokens = options.get("model") != ORACLE
         options["record_tokens"] = records_tokens
-        collect_options = CollectOptions.from_arguments("Sampler", options)
+        collect_options = options_from(CollectOptions, "Sampler", options)
         collect_options = collect_options.with_outage_deadline()
         self.tasks = TaskTable(env, tasks, collect_options, scrubber_of_run(collect_options))
         """The tasks that `group` finds by their ids."""
