@@ -18,8 +18,8 @@ import gymcli.envs
 from gymcli.benchmarks.benchmark import benchmark_names, with_variants
 from gymcli.cli import EXIT_CODES, app, load_command
 from gymcli.commands.help import HelpGroup
-from gymcli.comparison.comparison_results import Comparison, Comparisons
 from gymcli.environment.registry import Registry
+from gymcli.library.baseline import ComparisonReport, ComparisonReports
 from gymcli.library.measurement import MetricsReport, MetricsReports
 from gymcli.store.tokens import TokenCall
 from gymcli.types import Failure, Rollout
@@ -33,7 +33,7 @@ SCHEMAS: dict[str, tuple[type, ...]] = {
     "failure.schema.json": (Failure,),
     "tokens.schema.json": (TokenCall,),
     "metrics.schema.json": (MetricsReport, MetricsReports),
-    "comparison.schema.json": (Comparison, Comparisons),
+    "comparison.schema.json": (ComparisonReport, ComparisonReports),
 }
 """The types of the documents that each schema describes."""
 

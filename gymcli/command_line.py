@@ -31,7 +31,7 @@ class CommandOption(NamedTuple):
     """
 
     help: str
-    heading: Heading
+    heading: Heading | None = None
     short: str | None = None
     """A second name of one letter, such as -n."""
     name: str | None = None

@@ -19,10 +19,10 @@ from gymcli.commands.console import (
     terminal_width,
     warn,
 )
-from gymcli.commands.model_options import option_of
-from gymcli.commands.options import JsonOption, LineEnvOption, complete_run
+from gymcli.commands.model_options import option_of, with_model_options
+from gymcli.commands.options import JsonOption, complete_run
 from gymcli.errors import UsageError
-from gymcli.metrics.at_k import METRICS
+from gymcli.library.compare_options import CompareOptions
 from gymcli.reporting.formatting import (
     ROWS_OF_RUNS,
     between,
@@ -45,7 +45,6 @@ _MAX_NAME = 20
 _MAX_SETTING = 36
 _MAX_TASK = 40
 _NUM_NAMED = 5
-_AT_K = ", ".join(f"{metric.name}K" for metric in METRICS.values() if not metric.needs_answers)
 _TESTS = {
     "mcnemar-mid-p": "McNemar mid-p",
     "sign-flip-exact": "all sign flips",
@@ -53,6 +52,7 @@ _TESTS = {
 }
 
 
+@with_model_options
 def compare(
     a: Annotated[
         Path, typer.Argument(metavar="A", help="Baseline run.", autocompletion=complete_run)
@@ -63,38 +63,8 @@ def compare(
             metavar="B", help="Run to judge (one or more).", autocompletion=complete_run
         ),
     ],
-    metric: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help=f"Number to compare: mean_reward, {_AT_K}, components.NAME or metrics.NAME.",
-        ),
-    ] = "mean_reward",
-    margin: Annotated[
-        float | None,
-        typer.Option(
-            metavar="DIFFERENCE",
-            help="How much worse B may be.",
-            show_default="2 % of the range of rewards",
-        ),
-    ] = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Fail only if B is worse by more than the margin.")
-    ] = False,
-    level: Annotated[
-        float, typer.Option(metavar="SHARE", help="Confidence level of the intervals.")
-    ] = 0.95,
-    by: Annotated[
-        list[str] | None,
-        typer.Option(metavar="FIELD", help="Also compare the tasks of each value of this field."),
-    ] = None,
-    allow_drift: Annotated[
-        bool, typer.Option("--allow-drift", help="Compare runs even if their settings differ.")
-    ] = False,
-    env: LineEnvOption = None,
-    by_task: Annotated[
-        bool, typer.Option("--by-task", help="Print a line for every task.")
-    ] = False,
+    *,
+    options: CompareOptions,
     markdown: Annotated[Path | None, option_of(CiOptions, "markdown")] = None,
     json: JsonOption = False,
 ) -> None:
@@ -105,39 +75,17 @@ def compare(
     prompts, verifiers, options or tasks are refused. With several runs B, each is compared with A,
     and the worst verdict counts: FAIL, then INCONCLUSIVE, then PASS.
     """
-    from gymcli.comparison.comparison_results import Comparisons, worst_verdict
-    from gymcli.comparison.difference_verdict import Rule
-    from gymcli.comparison.paired_runs import compare_runs
-    from gymcli.store.rollout_files import torn_line_warning
+    from gymcli.library.baseline import compare_with
 
     if markdown == STDOUT and json:
         raise UsageError("--markdown -: --json already uses stdout; name a file")
-    comparisons = [
-        compare_runs(
-            a,
-            run,
-            metric=metric,
-            rule=Rule(margin, level, strict),
-            by=by or [],
-            env=env,
-            allow_drift=allow_drift,
-            with_tasks=by_task,
-        )
-        for run in b
-    ]
-    for path in (a, *b):
-        if unfinished := torn_line_warning(path):
-            warn(unfinished)
+    reports = compare_with(a, b, options, warn=warn)
+    comparisons = reports.comparisons
     for comparison in comparisons:
         for side in (comparison.a, comparison.b):
             side.run = harmless(side.run)  # JSON cannot hold a name that is not Unicode
-        about = f"{comparison.b.run}: " if len(comparisons) > 1 else ""
-        for drift in comparison.drift:
-            warn(f"{about}A and B differ: {drift}")
-        for text in (*comparison.unknown, *comparison.warnings):
-            warn(f"{about}{text}")
     if json:
-        print_json(Comparisons(comparisons=comparisons) if len(b) > 1 else comparisons[0])
+        print_json(reports if len(b) > 1 else comparisons[0])
     elif markdown != STDOUT:
         if len(comparisons) == 1:
             _print_comparison(comparisons[0])
@@ -145,7 +93,7 @@ def compare(
             _print_several(comparisons)
     if markdown is not None:
         write_comparisons(markdown, comparisons)
-    raise typer.Exit(EXIT_CODES[worst_verdict(one.verdict for one in comparisons)])
+    raise typer.Exit(EXIT_CODES[reports.verdict])
 
 
 def _print_several(comparisons: Sequence[Comparison]) -> None:

@@ -217,12 +217,6 @@ class Comparison(Difference, kw_only=True):
     """Empty unless requested."""
 
 
-class Comparisons(msgspec.Struct, kw_only=True):
-    """Several runs, each compared with the first."""
-
-    comparisons: list[Comparison]
-
-
 def worst_verdict(verdicts: Iterable[Verdict]) -> Verdict:
     """Return the verdict of at least one comparison or gate that decides for all."""
     return max(verdicts, key=get_args(Verdict).index)

@@ -8,7 +8,8 @@ import jsonschema
 import msgspec
 import pytest
 
-from gymcli.comparison.comparison_results import Comparison, Comparisons
+from gymcli.comparison.comparison_results import Comparison
+from gymcli.library.baseline import ComparisonReports
 from tests.commands.running import HOSTILE, UNSAFE, clean_environment, gym, gym_process
 from tests.comparison.compared import line, mixed, nemo, write_lines, write_run
 
@@ -311,7 +312,7 @@ def test_several_runs_end_by_the_worst_verdict(several, tmp_path, names, code):
 def test_several_runs_are_one_object_of_json(several):
     done = gym("compare", "base", "again", "worse", "--json")
     assert done.exit_code == 3
-    found = msgspec.json.decode(done.stdout, type=Comparisons)
+    found = msgspec.json.decode(done.stdout, type=ComparisonReports)
     assert [(one.a.run, one.b.run, one.verdict) for one in found.comparisons] == [
         ("base", "again", "PASS"),
         ("base", "worse", "FAIL"),

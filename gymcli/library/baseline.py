@@ -1,0 +1,141 @@
+"""Compares runs with a baseline, task by task."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import overload
+
+import msgspec
+
+from gymcli.comparison.comparison_results import Comparison, Difference, Verdict, worst_verdict
+from gymcli.comparison.difference_verdict import Rule
+from gymcli.comparison.paired_runs import compare_runs
+from gymcli.errors import UsageError
+from gymcli.library.compare_options import CompareOptions
+from gymcli.library.result import Result
+from gymcli.runner.collect_options import options_from
+from gymcli.store.rollout_files import torn_line_warning
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class ComparisonReport(Comparison, Result, kw_only=True):
+    """Two runs compared, as `gym compare --json` prints it."""
+
+    @property
+    def title(self) -> str:
+        """The line above the table in a notebook."""
+        return f"{self.metric} of A, {self.a.run}, and B: {self.verdict}"
+
+    def rows(self) -> list[dict[str, object]]:
+        """Return a row for all tasks, one for each environment of several, and each slice."""
+        parts: list[tuple[str, str, str, Difference]] = [("", "", "", self)]
+        if len(self.environments) > 1:
+            parts += [(env, "", "", part) for env, part in self.environments.items()]
+        for field, slices in self.slices.items():
+            parts += [("", field, value, part) for value, part in slices.items()]
+        return [
+            {
+                "run": self.b.run,
+                "environment": env,
+                "field": field,
+                "value": value,
+                "num_tasks": part.num_tasks,
+                "mean_a": part.mean_a,
+                "mean_b": part.mean_b,
+                "difference": part.difference and part.difference.value,
+                "low": interval and interval.low,
+                "high": interval and interval.high,
+                "p_value": part.p_value,
+                "p_adjusted": part.p_adjusted,
+                "verdict": part.verdict,
+            }
+            for env, field, value, part in parts
+            for interval in [part.difference and part.difference.interval]
+        ]
+
+
+class ComparisonReports(msgspec.Struct, Result, kw_only=True):
+    """Several runs, each compared with the first, as `gym compare --json` prints them."""
+
+    comparisons: list[ComparisonReport]
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst verdict."""
+        return worst_verdict(comparison.verdict for comparison in self.comparisons)
+
+    @property
+    def title(self) -> str:
+        """The line above the table in a notebook."""
+        return f"{self.comparisons[0].metric} of A, {self.comparisons[0].a.run}, and B"
+
+    def rows(self) -> list[dict[str, object]]:
+        """Return the rows of all comparisons."""
+        return [row for comparison in self.comparisons for row in comparison.rows()]
+
+
+@overload
+def compare(a: str | Path, b: str | Path, /, **options: object) -> ComparisonReport: ...
+
+
+@overload
+def compare(
+    a: str | Path, b: str | Path, second: str | Path, /, *more: str | Path, **options: object
+) -> ComparisonReports: ...
+
+
+def compare(*runs: str | Path, **options: object) -> ComparisonReport | ComparisonReports:
+    """Compare runs with the first on the tasks that both have: is B worse than A?
+
+    Args:
+        runs: The baseline, then one run or more: run directories or rollout files.
+        options: The fields of `gymcli.library.compare_options.CompareOptions`, as those of
+            `gym compare`: `metric`, `margin`, `strict`, `level`, `by`, `allow_drift` and so on.
+
+    Raises:
+        RunMismatchError: The runs were made differently, without `allow_drift`.
+        RunError: One of the runs has no score.
+        UsageError: A path, a line or an option is wrong, or the runs share no task.
+    """
+    if len(runs) < 2:
+        raise UsageError("compare: name two runs or more")
+    first, *judged = map(Path, runs)
+    reports = compare_with(first, judged, options_from(CompareOptions, "compare", options))
+    return reports.comparisons[0] if len(judged) == 1 else reports
+
+
+def compare_with(
+    baseline: Path,
+    runs: Sequence[Path],
+    options: CompareOptions,
+    *,
+    warn: Callable[[str], None] = _LOGGER.warning,
+) -> ComparisonReports:
+    """Compare each run with a baseline; `warn` is called with what is wrong with a comparison."""
+    comparisons = [
+        compare_runs(
+            baseline,
+            run,
+            metric=options.metric,
+            rule=Rule(options.margin, options.level, options.strict),
+            by=options.by,
+            env=options.env,
+            allow_drift=options.allow_drift,
+            with_tasks=options.by_task,
+        )
+        for run in runs
+    ]
+    for path in (baseline, *runs):
+        if unfinished := torn_line_warning(path):
+            warn(unfinished)
+    for comparison in comparisons:
+        place = f"{comparison.b.run}: " if len(comparisons) > 1 else ""
+        for drift in comparison.drift:
+            warn(f"{place}A and B differ: {drift}")
+        for text in (*comparison.unknown, *comparison.warnings):
+            warn(f"{place}{text}")
+    reports = [ComparisonReport(**msgspec.structs.asdict(item)) for item in comparisons]
+    return ComparisonReports(comparisons=reports)
