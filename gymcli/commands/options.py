@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gymcli.models.roles import RoleSource
     from gymcli.runner.judges import Judges
     from gymcli.store.manifest import Manifest
+    from gymcli.types import JSONObject
 
 
 def complete_env(incomplete: str) -> list[str]:
@@ -224,8 +225,8 @@ def role_params(option: str, given: Iterable[str]) -> dict[str, dict[str, object
 
 
 def judges_of(
-    role: Iterable[str],
-    params: Mapping[str, dict[str, object]],
+    roles: Mapping[str, RoleSource],
+    params: Mapping[str, JSONObject],
     concurrency: int,
     *,
     manifest: Manifest | None = None,
@@ -235,7 +236,7 @@ def judges_of(
 
     settings_secrets()
     judges = role_models.judges_of(
-        role_specs(role), params, concurrency, manifest=manifest, run_loop=run_async
+        roles, params, concurrency, manifest=manifest, run_loop=run_async
     )
     hide_models(judges.sources.values())
     if judges.sources:

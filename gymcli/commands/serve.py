@@ -16,6 +16,7 @@ from gymcli.commands.options import (
     complete_env,
     judges_of,
     key_values,
+    role_specs,
 )
 from gymcli.commands.signals import run_async
 
@@ -66,7 +67,7 @@ def serve(
     service = Service(
         env,
         env_args=key_values("--env-arg", env_arg or ()),
-        judges=judges_of(role_options.role, role_options.role_params, concurrency),
+        judges=judges_of(role_specs(role_options.role), role_options.role_params, concurrency),
         limits=Limits(session_lifetime, max_sessions),
     )
     for text in service.warnings:

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from pydantic import BaseModel, ConfigDict
 
-from gymcli.command_line import CommandOption, Heading
+from gymcli.command_line import Heading
 from gymcli.commands.console import (
     LOGGER,
-    harmless,
     message,
     one_line,
     paced_message,
@@ -31,22 +27,28 @@ from gymcli.commands.options import (
     check_cluster_options,
     complete_run,
     judges_of,
+    role_specs,
 )
 from gymcli.commands.signals import run_async
-from gymcli.errors import RunError, UsageError
+from gymcli.commands.summary import (
+    metrics_object,
+    print_advice,
+    print_references,
+    print_summary,
+)
+from gymcli.errors import RunError
+from gymcli.library.answer_options import AnswerOptions
 from gymcli.reporting.formatting import legible, share
 from gymcli.rescoring.verify_options import VerifyOptions
 
 if TYPE_CHECKING:
+    from gymcli.library.verification import ScoredAnswers
     from gymcli.rescoring.run_rescoring import (
         EnvironmentFlips,
         Flips,
         RepeatReport,
-        Rescoring,
         RescoringReport,
     )
-    from gymcli.runner.engine import Engine
-    from gymcli.runner.judges import Judges
 
 _FAILED = 3
 _NONE_SCORED = "the verifier scored none of the rollouts"
@@ -55,33 +57,6 @@ _MAX_NAME = 31
 _MAX_ROW_NAME = 24
 _MAX_REWARDS = 60
 """Maximum characters for the rewards of one rollout."""
-
-
-class AnswerOptions(BaseModel):
-    """The benchmark whose tasks a file answers."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    benchmark: Annotated[
-        str | None,
-        CommandOption(
-            "Score the answers of a file as this benchmark does, and compare with published "
-            "scores. Each row has a task's id or question, and the answer as response, "
-            "completion, output or the like.",
-            Heading.WHAT,
-            metavar="NAME",
-            completion="benchmark",
-        ),
-    ] = None
-    model: Annotated[
-        str | None,
-        CommandOption(
-            "With --benchmark: the model that gave the answers.",
-            Heading.MODEL,
-            metavar="NAME",
-            show_default="the one that the rows name",
-        ),
-    ] = None
 
 
 @with_model_options
@@ -131,234 +106,65 @@ def verify(
     With --benchmark the answers become a run of that benchmark, whatever scored them before, and
     its numbers are printed as `gym metrics` does.
     """
-    check_cluster_options(options.engine, options.address, options.num_workers)
-    _check_combinations(options, answers, cache)
-    if answers.benchmark is None:
-        _score_again(run, options, role or (), is_quiet=quiet, is_json=json)
-        return
-    _score_answers(
-        run,
-        answers.benchmark,
-        options,
-        model=answers.model,
-        role=role or (),
-        cache=cache,
-        is_quiet=quiet,
-        is_json=json,
+    from gymcli.library.verification import (
+        RepeatedVerifyReport,
+        VerifyArguments,
+        VerifyReport,
+        check_combinations,
+        score_again,
+        score_as_benchmark,
     )
-
-
-def _score_again(
-    run: Path, options: VerifyOptions, role: Sequence[str], *, is_quiet: bool, is_json: bool
-) -> None:
-    from gymcli.library.run_collection import make_engine
-    from gymcli.rescoring.run_rescoring import Rescoring, RescoringReport
-    from gymcli.store.manifest import read_manifest
     from gymcli.store.rollout_files import torn_line_warning
 
-    manifest = read_manifest(run) if run.is_dir() else None
-    judges = judges_of(role, options.role_params, options.concurrency, manifest=manifest)
-    with ExitStack() as stack:
-        cluster = make_engine(
-            options.engine,
-            address=options.address,
-            num_workers=options.num_workers,
-            env=options.env,
-        )
-        if cluster is not None:
-            stack.callback(cluster.close)
-        if run.is_dir() and options.repeat is None:
-            _score_waiting(run, options.env, judges, cluster, is_pending=options.pending)
-        if options.pending:
-            return
-        rescoring = Rescoring(
+    check_cluster_options(options.engine, options.address, options.num_workers)
+    arguments = VerifyArguments(
+        **vars(options), **vars(answers), roles=role_specs(role or ()), cache=cache
+    )
+    check_combinations(arguments)
+    if arguments.benchmark is not None:
+        scored = score_as_benchmark(
             run,
-            env=options.env,
-            env_args=options.env_args,
-            task_files=options.tasks,
-            judges=judges,
-            out=options.out,
-            engine=cluster,
+            arguments,
+            find_judges=judges_of,
+            notify=LOGGER.info if quiet else message,
+            warn=warn,
+            run_loop=run_async,
         )
-        report = _rescored(rescoring, options.repeat, is_quiet=is_quiet)
-    unfinished = torn_line_warning(run)
-    if unfinished and not is_quiet:
-        warn(unfinished)
-    if isinstance(report, RescoringReport):
-        _end(run, report, options.out, is_quiet=is_quiet, is_json=is_json)
-    else:
-        _end_repeats(run, report, is_quiet=is_quiet, is_json=is_json)
-
-
-def _check_combinations(options: VerifyOptions, answers: AnswerOptions, cache: Path | None) -> None:
-    """Refuse options that do not go together."""
-    if options.repeat is not None:
-        _refuse(
-            {"--out": options.out is not None, "--pending": options.pending},
-            "--repeat writes nothing: leave out {} or --repeat",
-        )
-    if answers.benchmark is None:
-        _refuse(
-            {"--model": answers.model is not None, "--cache": cache is not None},
-            "{} needs --benchmark",
-        )
+        _end_answers(run, scored, arguments.out, is_json=json)
         return
-    settings = {
-        "--env": options.env is not None,
-        "--tasks": bool(options.tasks),
-        "--pending": options.pending,
-        "--repeat": options.repeat is not None,
-        "--engine": options.engine != "local",
-    }
-    _refuse(settings, "--benchmark has tasks and settings of its own: leave out {}")
-
-
-def _rescored(
-    rescoring: Rescoring, repeat: int | None, *, is_quiet: bool
-) -> RescoringReport | RepeatReport:
-    """Score all rollouts again, `repeat` times or once, and print the progress and warnings."""
-    tell = paced_message(math.inf if is_quiet else 5.0)
-    try:
-        if repeat is None:
-            return rescoring.run(
-                watch=lambda found: tell(
-                    f"{found.num_rescored:,} rescored, {found.num_changed:,} changed"
-                )
-            )
-        if models := rescoring.models_asked():
-            message(
-                f"every rollout is scored {repeat} times, asking {', '.join(models)} each "
-                "time and ignoring recorded answers; no answer is saved, so an interrupted "
-                "command starts over"
-            )
-        return rescoring.repeat(repeat, watch=lambda found: tell(f"{found.num_scores:,} scores"))
-    finally:
-        for text in rescoring.warnings:
-            warn(text)
-
-
-def _refuse(options: Mapping[str, bool], text: str) -> None:
-    """Raise UsageError if one of the options is given."""
-    for option, is_given in options.items():
-        if is_given:
-            raise UsageError(text.format(option))
-
-
-def _score_answers(
-    run: Path,
-    name: str,
-    options: VerifyOptions,
-    *,
-    model: str | None,
-    role: Sequence[str],
-    cache: Path | None,
-    is_quiet: bool,
-    is_json: bool,
-) -> None:
-    """Score the answers of a file as a benchmark does, and print the numbers of that run."""
-    import msgspec
-
-    from gymcli.benchmarks.benchmark import find_benchmark
-    from gymcli.benchmarks.benchmark_files import pulled_tasks
-    from gymcli.benchmarks.benchmark_runs import missing_roles
-    from gymcli.benchmarks.published_answers import PublishedAnswers, score_answers
-    from gymcli.commands.summary import (
-        print_advice,
-        print_references,
-        print_summary,
+    report = score_again(
+        run,
+        arguments,
+        find_judges=judges_of,
+        watch=paced_message(math.inf if quiet else 5.0),
+        notify=message,
+        warn=warn,
+        run_loop=run_async,
     )
-    from gymcli.library.measurement import recorded_score
-    from gymcli.metrics.measure import measure
-    from gymcli.models.settings import load_settings
-    from gymcli.store.manifest import read_manifest
-    from gymcli.store.rollout_files import rollouts_file
-    from gymcli.store.run_directory import RunDirectory, check_unused
-
-    found, file = find_benchmark(name), rollouts_file(run)
-    manifest = read_manifest(file.parent)
-    if manifest is not None and manifest.benchmark is not None:
-        raise UsageError(
-            f"{run}: is a run of benchmark {manifest.benchmark.name}, whose settings are known: "
-            "leave out --benchmark to score it again"
-        )
-    if options.out is not None:
-        check_unused(options.out)
-    notify = LOGGER.info if is_quiet else message
-    tasks = pulled_tasks(found, cache=cache, notify=notify)
-    answers = PublishedAnswers(file, found, tasks)
-    for text in answers.notes:
-        notify(text)
-    notify(
-        "the settings behind these answers are unknown: they are compared as if made with the "
-        f"prompt and parameters of {found.name}"
-    )
-    if model is None and len(answers.models) > 1:
-        raise UsageError(
-            f"{run}: its rows name {len(answers.models)} models; keep the rows of one, or give all "
-            "of them one name with --model"
-        )
-    model = model or next(iter(answers.models), "")
-    if not model:
-        notify(
-            "no row names the model that answered; --model NAME compares with its published scores"
-        )
-    roles = {spec.partition("=")[0] for spec in role}
-    names = missing_roles(found, load_settings(), roles)
-    specs = (f"{role_name}={name}" for role_name, name in names.items())
-    judges = judges_of((*role, *specs), options.role_params, options.concurrency)
-    with TemporaryDirectory(prefix="gymcli-") as folder:
-        path = options.out or Path(folder, "run")
-        run_async(
-            score_answers(
-                answers,
-                found,
-                path,
-                tasks=tasks,
-                model=model,
-                judges=judges,
-                env_args=options.env_args,
-            )
-        )
-        aggregator = measure(path)
-        numbers = aggregator.metrics()
-        # Without a name, no published score can be meant.
-        score = (
-            recorded_score(read_manifest(path), aggregator, numbers, warn=warn) if model else None
-        )
-        RunDirectory(path).write_metrics(msgspec.json.encode(numbers))
-    for text in aggregator.warnings:
-        warn(text)
-    if is_json:
-        references = [] if score is None else score.references
-        print_json(
-            {"run": harmless(str(run)), **msgspec.structs.asdict(numbers), "references": references}
-        )
+    if not isinstance(report, VerifyReport | RepeatedVerifyReport):
+        return
+    unfinished = torn_line_warning(run)
+    if unfinished and not quiet:
+        warn(unfinished)
+    if isinstance(report, VerifyReport):
+        _end(run, report, arguments.out, is_quiet=quiet, is_json=json)
     else:
-        print_summary(numbers, run, with_doubts=False)
+        _end_repeats(run, report, is_quiet=quiet, is_json=json)
+
+
+def _end_answers(run: Path, scored: ScoredAnswers, out: Path | None, *, is_json: bool) -> None:
+    report, score = scored
+    if is_json:
+        print_json(metrics_object(report))
+    else:
+        print_summary(report, run, with_doubts=False)
         if score is not None:
             print_references(score)
-        print_advice(numbers, run)
-        if options.out is not None:
-            result(f"files         {options.out}")
-    if not numbers.num_scored:
+        print_advice(report, run)
+        if out is not None:
+            result(f"files         {out}")
+    if not report.num_scored:
         raise RunError(f"{run}: {_NONE_SCORED}")
-
-
-def _score_waiting(
-    run: Path, env: str | None, judges: Judges, engine: Engine | None, *, is_pending: bool
-) -> None:
-    from gymcli.rescoring.run_rescoring import score_pending
-
-    # If they cannot be scored, that is an error with --pending and a warning without it.
-    leave = None if is_pending else warn
-    waited = run_async(score_pending(run, env=env, judges=judges, leave=leave, engine=engine))
-    if is_pending or waited.num_scored or waited.num_failed:
-        message(f"{waited.num_scored} waiting conversations scored, {waited.num_failed} failed")
-    if waited.num_crashed:
-        message(
-            f"{waited.num_crashed} waiting conversations of crashed attempts are not scored; "
-            "gym collect --retry-crashed retries them"
-        )
 
 
 def _end(

@@ -24,7 +24,7 @@ from gymcli.library.result import Result
 from gymcli.library.run_gates import RunGates
 from gymcli.metrics import measure as run_measure
 from gymcli.metrics.agreement import Agreement, Labels, agreement, labels_of_rows
-from gymcli.metrics.results import RunMetrics, TaskMetrics, TokenDrift
+from gymcli.metrics.results import Metrics, RunMetrics, TaskMetrics, TokenDrift
 from gymcli.reporting.run_report import RunReport, environment_table
 from gymcli.runner.collect_options import options_from
 from gymcli.secrets import scrubber_of
@@ -45,6 +45,8 @@ class MetricsReport(RunMetrics, Result, kw_only=True):
 
     run: str = ""
     """Its path, as given; metrics.json lacks it."""
+    environments: dict[str, Metrics]
+    """By name."""
     benchmark: str | UnsetType = UNSET
     """Of several runs of one `gym collect`, if it is one of a benchmark."""
     model: str | UnsetType = UNSET

@@ -8,19 +8,17 @@ import pydantic
 import pytest
 
 from gymcli.commands.options import (
-    check_role_parameters,
     complete_env,
     complete_model,
     complete_run,
     complete_tasks,
     key_values,
     parameters,
-    resolved_roles,
     role_params,
-    roles,
+    role_specs,
 )
 from gymcli.errors import UsageError
-from gymcli.models.endpoint import Endpoint
+from gymcli.library.role_models import named_roles
 from gymcli.runner.collect_options import CollectOptions
 from tests.commands.running import clean_environment, gym
 
@@ -87,17 +85,6 @@ def test_parameters_refuse_what_cannot_be_sent():
             role_params("--role-param", [text])
 
 
-def test_check_role_parameters_refuses_numbers_and_secrets():
-    judge = Endpoint(base_url="http://h", model="m", api_key="sk-secret")
-    sources = {"judge": judge, "user": "oracle"}
-    check_role_parameters({"judge": {"a": 1.5}, "user": {"b": "sk-secret"}}, sources)
-    with pytest.raises(UsageError, match=r"^--role-param judge\.a: holds a secret") as raised:
-        check_role_parameters({"judge": {"a": ["sk-secret"]}}, sources)
-    assert "sk-secret" not in str(raised.value)
-    with pytest.raises(UsageError, match=r"^--role-param user\.b inf: must be a finite number"):
-        check_role_parameters({"user": {"b": float("inf")}}, sources)
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -113,21 +100,9 @@ def test_check_role_parameters_refuses_numbers_and_secrets():
 def test_roles_asks_and_shows_no_address_that_may_hold_a_secret(mock_server, text):
     host = mock_server.base_url.removeprefix("http://").removesuffix("/v1")
     with pytest.raises(UsageError, match=r"^--role ") as raised:
-        roles([text.format(host=host)])
+        named_roles(role_specs([text.format(host=host)]))
     assert "hush" not in str(raised.value)
     assert mock_server.num_requests == 0
-
-
-def test_resolved_roles_remembers_why_a_role_has_no_model(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
-    (tmp_path / "gym.toml").write_text('[roles]\njudge = "oracle"\nuser = "nobody"\n')
-    sources, missing = resolved_roles()
-    assert sources == {"judge": "oracle"}
-    assert missing["user"].startswith("--role user=nobody: no endpoint for model nobody")
-    assert capsys.readouterr().err == ""
-    assert resolved_roles({"tool": "oracle"}) == ({"tool": "oracle"}, {})
 
 
 def test_completion_of_environments_tasks_models_and_runs(tmp_path, monkeypatch):

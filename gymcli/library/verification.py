@@ -1,0 +1,360 @@
+"""Scores stored rollouts again, and the answers of a file as a benchmark does."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Literal, NamedTuple, Protocol, overload
+
+import msgspec
+
+from gymcli.comparison.reproduction import BenchmarkScore
+from gymcli.errors import UsageError
+from gymcli.library import role_models
+from gymcli.library.answer_options import AnswerOptions
+from gymcli.library.blocking_call import LoopRunner, run_blocking
+from gymcli.library.measurement import MetricsReport, recorded_score
+from gymcli.library.result import Result
+from gymcli.library.run_collection import make_engine
+from gymcli.metrics.measure import measure
+from gymcli.models.endpoint import Endpoint
+from gymcli.models.roles import RoleSource
+from gymcli.models.settings import load_settings
+from gymcli.rescoring.run_rescoring import (
+    Pending,
+    RepeatReport,
+    Rescoring,
+    RescoringReport,
+    score_pending,
+)
+from gymcli.rescoring.verify_options import VerifyOptions
+from gymcli.runner.collect_options import options_from
+from gymcli.runner.judges import Judges
+from gymcli.store.manifest import Manifest, read_manifest
+from gymcli.store.rollout_files import rollouts_file, torn_line_warning
+from gymcli.store.run_directory import RunDirectory, check_unused
+from gymcli.types import JSONObject
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class VerifyReport(RescoringReport, Result, kw_only=True):
+    """What scoring a run again changed, as `gym verify --json` prints it."""
+
+    @property
+    def title(self) -> str:
+        """The line above the table in a notebook."""
+        return f"{self.num_rescored:,} rescored, {self.num_changed:,} changed rewards"
+
+    def rows(self) -> list[dict[str, object]]:
+        """Return a row for each changed reward, at most 1,000."""
+        return [msgspec.structs.asdict(change) for change in self.changes]
+
+
+class RepeatedVerifyReport(RepeatReport, Result, kw_only=True):
+    """How far scores of the same rollouts agree, as `gym verify --repeat --json` prints it."""
+
+    @property
+    def title(self) -> str:
+        """The line above the table in a notebook."""
+        return (
+            f"{self.num_rollouts:,} rollouts scored {self.num_repeats} times, "
+            f"{self.num_disagreeing:,} with different rewards"
+        )
+
+    def rows(self) -> list[dict[str, object]]:
+        """Return a row for each rollout whose scores differ, at most 1,000."""
+        return [msgspec.structs.asdict(item) for item in self.disagreements]
+
+
+class ScoredAnswers(NamedTuple):
+    """The numbers of the answers of a file."""
+
+    report: MetricsReport
+    score: BenchmarkScore | None
+
+
+class VerifyArguments(VerifyOptions, AnswerOptions):
+    """The options of `gymcli.verify`."""
+
+    roles: dict[str, Endpoint | str] = {}
+    """Models of roles, as in `gymcli.collect`; by default those that the run records."""
+    cache: Path | None = None
+    """The folder of fetched tasks of a benchmark, if not the usual one."""
+
+
+class JudgesFinder(Protocol):
+    """A function that resolves the models of roles, as `judges_of` does."""
+
+    def __call__(  # noqa: D102
+        self,
+        roles: Mapping[str, RoleSource],
+        params: Mapping[str, JSONObject],
+        concurrency: int,
+        *,
+        manifest: Manifest | None = None,
+    ) -> Judges: ...
+
+
+@overload
+def verify(
+    run: str | Path, *, repeat: int, benchmark: None = None, **options: object
+) -> RepeatedVerifyReport: ...
+
+
+@overload
+def verify(
+    run: str | Path, *, benchmark: str, repeat: None = None, **options: object
+) -> MetricsReport: ...
+
+
+@overload
+def verify(
+    run: str | Path,
+    *,
+    pending: Literal[True],
+    repeat: None = None,
+    benchmark: None = None,
+    **options: object,
+) -> Pending: ...
+
+
+@overload
+def verify(
+    run: str | Path,
+    *,
+    pending: Literal[False] = False,
+    repeat: None = None,
+    benchmark: None = None,
+    **options: object,
+) -> VerifyReport: ...
+
+
+def verify(
+    run: str | Path, **options: object
+) -> VerifyReport | RepeatedVerifyReport | MetricsReport | Pending:
+    """Score stored rollouts again, and return what changed.
+
+    Conversations that wait for a score get one. Existing scores stay as they are: rescored lines go
+    to `out`. `gymcli.rescore` yields the result of each rollout.
+
+    Args:
+        run: The run directory or rollout file, gymcli's or NeMo Gym's.
+        options: The fields of `gymcli.library.verification.VerifyArguments`, as those of
+            `gym verify`: `env`, `env_args`, `roles`, `out`, `repeat` to score every rollout
+            several times, `pending` to score only what waits, `benchmark` for the answers of a
+            file, and so on.
+
+    Raises:
+        UsageError: A file, a line, an environment or an option is wrong, or a role has no model.
+    """
+    arguments = options_from(VerifyArguments, "verify", options)
+    check_combinations(arguments)
+    path = Path(run)
+    if arguments.benchmark is not None:
+        return score_as_benchmark(path, arguments).report
+    report = score_again(path, arguments)
+    if unfinished := torn_line_warning(path):
+        _LOGGER.warning(unfinished)
+    return report
+
+
+def check_combinations(arguments: VerifyArguments) -> None:
+    """Refuse options that do not go together.
+
+    Raises:
+        UsageError: Two options do not.
+    """
+    if arguments.repeat is not None:
+        _refuse(
+            {"--out": arguments.out is not None, "--pending": arguments.pending},
+            "--repeat writes nothing: leave out {} or --repeat",
+        )
+    if arguments.benchmark is None:
+        _refuse(
+            {"--model": arguments.model is not None, "--cache": arguments.cache is not None},
+            "{} needs --benchmark",
+        )
+        return
+    settings = {
+        "--env": arguments.env is not None,
+        "--tasks": bool(arguments.tasks),
+        "--pending": arguments.pending,
+        "--repeat": arguments.repeat is not None,
+        "--engine": arguments.engine != "local",
+    }
+    _refuse(settings, "--benchmark has tasks and settings of its own: leave out {}")
+
+
+def _refuse(settings: Mapping[str, bool], text: str) -> None:
+    for option, is_set in settings.items():
+        if is_set:
+            raise UsageError(text.format(option))
+
+
+def score_again(
+    run: Path,
+    arguments: VerifyArguments,
+    *,
+    find_judges: JudgesFinder = role_models.judges_of,
+    watch: Callable[[str], None] = lambda _: None,
+    notify: Callable[[str], None] = _LOGGER.info,
+    warn: Callable[[str], None] = _LOGGER.warning,
+    run_loop: LoopRunner = run_blocking,
+) -> VerifyReport | RepeatedVerifyReport | Pending:
+    """Score the conversations of a run that wait, then all others again.
+
+    Args:
+        run: The run directory or rollout file.
+        arguments: The options, checked.
+        find_judges: Resolves the models of roles.
+        watch: Called often, with the progress in words.
+        notify: Called with what was done.
+        warn: Called with what is wrong.
+        run_loop: Runs a coroutine.
+    """
+    judges = find_judges(
+        arguments.roles,
+        arguments.role_params,
+        arguments.concurrency,
+        manifest=read_manifest(run) if run.is_dir() else None,
+    )
+    with ExitStack() as stack:
+        engine = make_engine(
+            arguments.engine,
+            address=arguments.address,
+            num_workers=arguments.num_workers,
+            env=arguments.env,
+        )
+        if engine is not None:
+            stack.callback(engine.close)
+        pending = Pending()
+        if run.is_dir() and arguments.repeat is None:
+            # If they cannot be scored, that is an error with `pending` and a warning without it.
+            leave = None if arguments.pending else warn
+            waiting = score_pending(
+                run, env=arguments.env, judges=judges, leave=leave, engine=engine
+            )
+            pending = run_loop(waiting)
+            if arguments.pending or pending.num_scored or pending.num_failed:
+                notify(
+                    f"{pending.num_scored} waiting conversations scored, "
+                    f"{pending.num_failed} failed"
+                )
+            if pending.num_crashed:
+                notify(
+                    f"{pending.num_crashed} waiting conversations of crashed attempts are not "
+                    "scored; gym collect --retry-crashed retries them"
+                )
+        if arguments.pending:
+            return pending
+        rescoring = Rescoring(
+            run,
+            env=arguments.env,
+            env_args=arguments.env_args,
+            task_files=arguments.tasks,
+            judges=judges,
+            out=arguments.out,
+            engine=engine,
+        )
+        try:
+            if arguments.repeat is None:
+                report = rescoring.run(
+                    watch=lambda counts: watch(
+                        f"{counts.num_rescored:,} rescored, {counts.num_changed:,} changed"
+                    )
+                )
+                return VerifyReport(**msgspec.structs.asdict(report))
+            if models := rescoring.models_asked():
+                notify(
+                    f"every rollout is scored {arguments.repeat} times, asking "
+                    f"{', '.join(models)} each time and ignoring recorded answers; no answer is "
+                    "saved, so an interrupted command starts over"
+                )
+            repeats = rescoring.repeat(
+                arguments.repeat, watch=lambda counts: watch(f"{counts.num_scores:,} scores")
+            )
+            return RepeatedVerifyReport(**msgspec.structs.asdict(repeats))
+        finally:
+            for text in rescoring.warnings:
+                warn(text)
+
+
+def score_as_benchmark(
+    run: Path,
+    arguments: VerifyArguments,
+    *,
+    find_judges: JudgesFinder = role_models.judges_of,
+    notify: Callable[[str], None] = _LOGGER.info,
+    warn: Callable[[str], None] = _LOGGER.warning,
+    run_loop: LoopRunner = run_blocking,
+) -> ScoredAnswers:
+    """Score the answers of a file as a benchmark does; the parameters are those of `score_again`.
+
+    The answers become a run, which is in `out` if that is set.
+    """
+    from gymcli.benchmarks.benchmark import Benchmark, find_benchmark  # late: heavy
+    from gymcli.benchmarks.benchmark_files import pulled_tasks
+    from gymcli.benchmarks.benchmark_runs import missing_roles
+    from gymcli.benchmarks.published_answers import PublishedAnswers, score_answers
+
+    benchmark: Benchmark = find_benchmark(arguments.benchmark or "")
+    file = rollouts_file(run)
+    manifest = read_manifest(file.parent)
+    if manifest is not None and manifest.benchmark is not None:
+        raise UsageError(
+            f"{run}: is a run of benchmark {manifest.benchmark.name}, whose settings are known: "
+            "leave out --benchmark to score it again"
+        )
+    if arguments.out is not None:
+        check_unused(arguments.out)
+    # In a thread, since fetching the tasks runs an event loop of its own.
+    pulling = asyncio.to_thread(pulled_tasks, benchmark, cache=arguments.cache, notify=notify)
+    tasks = run_loop(pulling)
+    answers = PublishedAnswers(file, benchmark, tasks)
+    for text in answers.notes:
+        notify(text)
+    notify(
+        "the settings behind these answers are unknown: they are compared as if made with the "
+        f"prompt and parameters of {benchmark.name}"
+    )
+    if arguments.model is None and len(answers.models) > 1:
+        raise UsageError(
+            f"{run}: its rows name {len(answers.models)} models; keep the rows of one, or give all "
+            "of them one name with --model"
+        )
+    model = arguments.model or next(iter(answers.models), "")
+    if not model:
+        notify(
+            "no row names the model that answered; --model NAME compares with its published scores"
+        )
+    names = missing_roles(benchmark, load_settings(), arguments.roles)
+    judges = find_judges({**arguments.roles, **names}, arguments.role_params, arguments.concurrency)
+    with TemporaryDirectory(prefix="gymcli-") as folder:
+        path = arguments.out or Path(folder, "run")
+        run_loop(
+            score_answers(
+                answers,
+                benchmark,
+                path,
+                tasks=tasks,
+                model=model,
+                judges=judges,
+                env_args=arguments.env_args,
+            )
+        )
+        aggregator = measure(path)
+        metrics = aggregator.metrics()
+        # Without a name, no published score can be meant.
+        scored = read_manifest(path) if model else None
+        score = recorded_score(scored, aggregator, metrics, warn=warn)
+        RunDirectory(path).write_metrics(msgspec.json.encode(metrics))
+    for text in aggregator.warnings:
+        warn(text)
+    report = MetricsReport.of(run, metrics)
+    report.references = [] if score is None else score.references
+    return ScoredAnswers(report, score)
