@@ -10,7 +10,6 @@ from gymcli.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from gymcli.benchmarks.benchmark_runs import benchmark as benchmark
-    from gymcli.checks.checks import check as check
     from gymcli.environment.answers import closed_boxes as closed_boxes
     from gymcli.environment.answers import last_answer_line as last_answer_line
     from gymcli.environment.answers import last_boxed as last_boxed
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from gymcli.errors import UsageError as UsageError
     from gymcli.errors import VerifierError as VerifierError
     from gymcli.errors import VerifierTimeoutError as VerifierTimeoutError
+    from gymcli.library.environment_checks import check as check
     from gymcli.library.run_collection import collect as collect
     from gymcli.models.endpoint import Endpoint as Endpoint
     from gymcli.rescoring.file_rescoring import verify as verify
@@ -88,7 +88,7 @@ _MODULES = {
     "VerifierError": "errors",
     "VerifierTimeoutError": "errors",
     "benchmark": "benchmarks.benchmark_runs",
-    "check": "checks.checks",
+    "check": "library.environment_checks",
     "closed_boxes": "environment.answers",
     "collect": "library.run_collection",
     "last_answer_line": "environment.answers",

@@ -23,7 +23,6 @@ from gymcli.environment.contract import Environment
 from gymcli.environment.registry import Registry, environment_options, prepare, split_env_args
 from gymcli.environment.tool import Task
 from gymcli.errors import AttemptError
-from gymcli.rollout.event_loop import run
 from gymcli.rollout.scoring import Workers
 from gymcli.tracebacks import frames_of
 
@@ -74,7 +73,7 @@ _NEVER_SKIPPED = ("tasks", "repeatable")
 """Checks that apply to every environment."""
 
 
-def check(
+async def check_environment(
     environment: str,
     *,
     tasks: str | Path | None = None,
@@ -83,7 +82,7 @@ def check(
     limit: int = 100,
     watch: Watch | None = None,
 ) -> CheckReport:
-    """Check an environment without any model, as `gym check` does.
+    """Check an environment without any model.
 
     Args:
         environment: Its name, `path/to/file.py:Class` or `module:Class`.
@@ -98,17 +97,6 @@ def check(
         UsageError: There is no such environment, option or file, or the environment cannot be
             played here (a MissingPackageError if a package is missing).
     """
-    return run(_check(environment, tasks, prompt, env_args, limit, watch))
-
-
-async def _check(
-    environment: str,
-    tasks: str | Path | None,
-    prompt: Path | None,
-    env_args: Mapping[str, str] | None,
-    limit: int,
-    watch: Watch | None,
-) -> CheckReport:
     registry = Registry((environment,))
     registration = registry.find(environment)
     args = split_env_args(env_args or {}, [registration])[registration.name]

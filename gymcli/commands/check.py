@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,12 +27,10 @@ from gymcli.commands.options import (
     complete_env,
     key_values,
 )
-from gymcli.errors import MissingPackageError, UnknownNameError, UsageError
-from gymcli.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from gymcli.checks.checks import CheckReport
-    from gymcli.checks.subject import Finding, Status, Watch
+    from gymcli.checks.subject import Finding
 
 _MAX_IDS = 5
 _MAX_TURN = 400
@@ -75,30 +73,13 @@ def check(
     their promises. The tasks of a benchmark are pulled and played in its environment, with its
     prompt.
     """
-    from gymcli.checks.checks import CheckReport
-    from gymcli.checks.subject import Finding
-    from gymcli.environment.registry import Registry
+    from gymcli.library.environment_checks import CheckOptions, checked_environments
 
-    if tasks is not None and not names:
-        raise UsageError("--tasks FILE: name the environment of these tasks")
-    if env_arg and not names:
-        raise UsageError("--env-arg: name the environment that has this option")
     env_args = key_values("--env-arg", env_arg or ())
-    checked: list[tuple[str, CheckReport]] = []
-    watch = paced_message()
-    for name in names or Registry.names():
-        try:
-            checked += [(name, one) for one in _checked(name, tasks, env_args, limit, watch)]
-        except UsageError as error:
-            is_missing = isinstance(error, MissingPackageError)
-            if names and not is_missing:
-                raise
-            status: Status = "skipped" if is_missing else "failed"
-            finding = Finding(check="ready", status=status, text=str(error))
-            report = CheckReport(
-                env=name, version="", tasks="none", num_tasks=0, findings=[finding]
-            )
-            checked.append((name, report))
+    options = CheckOptions(tasks=tasks, env_args=env_args, limit=limit)
+    checked = list(
+        checked_environments(tuple(names or ()), options, watch=paced_message(), notify=message)
+    )
     reports = [report for _, report in checked]
     for report in reports:
         for finding in report.findings:
@@ -115,42 +96,6 @@ def check(
         raise typer.Exit(_FAILED)
 
 
-def _checked(
-    name: str, tasks: Path | None, env_args: Mapping[str, str], limit: int, watch: Watch
-) -> list[CheckReport]:
-    """Check an environment, or every environment that the tasks of a benchmark play in."""
-    from gymcli.benchmarks.benchmark import benchmark_names, find_benchmark
-    from gymcli.benchmarks.resolution import names_benchmark
-    from gymcli.checks.checks import check as check_one
-
-    if not names_benchmark(name):
-        try:
-            return [check_one(name, tasks=tasks, env_args=env_args, limit=limit, watch=watch)]
-        except UnknownNameError as error:
-            hint = did_you_mean(name.partition("@")[0], benchmark_names(), "of gym bench")
-            raise UnknownNameError(f"{error}{hint and f'; {hint}'}") from error
-    if tasks is not None:
-        raise UsageError(f"--tasks {tasks}: {name} is a benchmark, which has tasks of its own")
-    from gymcli.benchmarks.benchmark_files import pulled_tasks  # late: heavy
-    from gymcli.benchmarks.benchmark_runs import check_with_environment
-    from gymcli.data.validation import validate
-    from gymcli.environment.registry import Registry, has_option
-
-    benchmark = find_benchmark(name)
-    check_with_environment(benchmark, Registry().find(benchmark.env))
-    path, prompt = pulled_tasks(benchmark, notify=message), benchmark.prompt_path
-    given = {**benchmark.env_arg_texts, **env_args}
-    played = validate([path], env=benchmark.env, env_args=given, prompt=prompt).environments
-    reports = []
-    for env in sorted(played) or [benchmark.env]:
-        found = Registry((env,)).find(env)
-        own = {key: text for key, text in given.items() if has_option(found, key)}
-        report = check_one(env, tasks=path, prompt=prompt, env_args=own, limit=limit, watch=watch)
-        report.benchmark = benchmark.name
-        reports.append(report)
-    return reports
-
-
 def _print_one(report: CheckReport) -> None:
     result(f"{_name_of(report)} {report.version}: {report.num_tasks} tasks ({report.tasks})")
     for finding in report.findings:
@@ -160,7 +105,7 @@ def _print_one(report: CheckReport) -> None:
         _print_details(finding)
 
 
-def _print_reports(reports: list[CheckReport]) -> None:
+def _print_reports(reports: Sequence[CheckReport]) -> None:
     if len(reports) == 1:
         _print_one(reports[0])
         return

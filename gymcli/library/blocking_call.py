@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
@@ -43,3 +43,13 @@ def run_blocking(main: Coroutine[object, object, T], /) -> T:
             for task in tasks:
                 task.get_loop().call_soon_threadsafe(task.cancel)
             raise
+
+
+def call_blocking(function: Callable[[], T]) -> T:
+    """Call a function that runs an event loop, in a thread if this thread runs one already."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return function()
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(function).result()

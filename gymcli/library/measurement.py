@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +17,7 @@ from gymcli.comparison.gates import GateOn, GateVerdict
 from gymcli.comparison.planning import Plan, plans
 from gymcli.comparison.reproduction import BenchmarkScore, Reproduction
 from gymcli.errors import RunDirectoryError, UsageError
-from gymcli.library.blocking_call import LoopRunner, run_blocking
+from gymcli.library.blocking_call import LoopRunner, call_blocking, run_blocking
 from gymcli.library.metrics_options import MetricsOptions
 from gymcli.library.result import Result
 from gymcli.library.run_gates import RunGates
@@ -248,7 +247,7 @@ def measured_runs(
         if benchmark is None:
             score = recorded_score(manifest, aggregator, metrics, warn=warn)
         else:
-            score = _score_as(benchmark, run, aggregator, metrics, options, warn, notify, run_loop)
+            score = _score_as(benchmark, run, aggregator, metrics, options, warn, notify)
         if score is not None:
             report.references = score.references
         judged = None
@@ -348,7 +347,6 @@ def _score_as(
     options: MetricsOptions,
     warn: Callable[[str], None],
     notify: Callable[[str], None],
-    run_loop: LoopRunner,
 ) -> BenchmarkScore | None:
     """Return the score of a run as one of the benchmark that `--benchmark` names."""
     model = options.model
@@ -361,8 +359,7 @@ def _score_as(
     from gymcli.benchmarks.benchmark_runs import model_of_file, score_as
 
     model = model or (manifest and manifest.model) or model_of_file(run, options.env)
-    # In a thread, since fetching the tasks runs an event loop of its own.
-    tasks = run_loop(asyncio.to_thread(pulled_tasks, benchmark, notify=notify))
+    tasks = call_blocking(lambda: pulled_tasks(benchmark, notify=notify))
     return score_as(benchmark, aggregator, metrics, model=model, tasks=tasks)
 
 

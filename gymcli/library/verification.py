@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -16,7 +15,7 @@ from gymcli.comparison.reproduction import BenchmarkScore
 from gymcli.errors import UsageError
 from gymcli.library import role_models
 from gymcli.library.answer_options import AnswerOptions
-from gymcli.library.blocking_call import LoopRunner, run_blocking
+from gymcli.library.blocking_call import LoopRunner, call_blocking, run_blocking
 from gymcli.library.measurement import MetricsReport, recorded_score
 from gymcli.library.result import Result
 from gymcli.library.run_collection import make_engine
@@ -312,9 +311,7 @@ def score_as_benchmark(
         )
     if arguments.out is not None:
         check_unused(arguments.out)
-    # In a thread, since fetching the tasks runs an event loop of its own.
-    pulling = asyncio.to_thread(pulled_tasks, benchmark, cache=arguments.cache, notify=notify)
-    tasks = run_loop(pulling)
+    tasks = call_blocking(lambda: pulled_tasks(benchmark, cache=arguments.cache, notify=notify))
     answers = PublishedAnswers(file, benchmark, tasks)
     for text in answers.notes:
         notify(text)

@@ -4,12 +4,16 @@ import msgspec
 import pytest
 
 import gymcli
-from gymcli.checks.checks import CHECKS, check
+from gymcli.checks.checks import CHECKS
 from gymcli.errors import TasksError, UnknownNameError
 
 
+def checked(environment, **options):
+    return gymcli.check(environment, **options)
+
+
 def found_by(name, **options):
-    report = check(f"tests.checks.broken:{name}", **options)
+    report = gymcli.check(f"tests.checks.broken:{name}", **options)
     return report, {finding.check: finding for finding in report.findings}
 
 
@@ -125,7 +129,7 @@ def test_check_of_what_is_not_there(tmp_path):
     with pytest.raises(TasksError, match="no such file"):
         found_by("Good", tasks=tmp_path / "nothing.jsonl")
     with pytest.raises(UnknownNameError, match='no environment "arithmetik"; did you mean'):
-        check("arithmetik")
+        gymcli.check("arithmetik")
 
 
 def test_check_tells_how_far_it_is():
@@ -182,7 +186,7 @@ WAIT = "        await asyncio.get_running_loop().create_future()\n"
 )
 def test_check_ends_where_the_environment_does_not(tmp_path, body, words):
     """After two episodes; a hundred would take an hour with the default limit."""
-    report = check(**write_environment(tmp_path, body))
+    report = checked(**write_environment(tmp_path, body))
     [finding] = report.failures
     assert words in finding.text
     assert finding.text.endswith(": no more are tried")
@@ -196,7 +200,7 @@ def test_an_error_is_reported_once(tmp_path):
         "    async def verify(cls, rollout, context):\n"
         "        return {}['gold']\n"
     )
-    report = check(**write_environment(tmp_path, body, num_tasks=3))
+    report = checked(**write_environment(tmp_path, body, num_tasks=3))
     statuses = {finding.check: finding.status for finding in report.findings}
     assert statuses == {"tasks": "ok", "oracle": "failed", "duplicates": "ok"}
     assert report.failures[0].text == "3 of 3 tasks cannot be played or scored: KeyError: 'gold'"
@@ -233,7 +237,7 @@ def test_the_cause_of_scores_that_differ_is_named(tmp_path, result, notes, words
         "" if notes else "    async def setup(self):\n        self.notes = []\n        return []\n"
     )
     body = f"{notes}{own}{TOOL.replace('RESULT', result)}"
-    report = check(**write_environment(tmp_path, body, num_tasks=4))
+    report = checked(**write_environment(tmp_path, body, num_tasks=4))
     causes = [finding.text for finding in report.failures if finding.check == "cause"]
     assert len(causes) == bool(words)
     assert all(words in text for text in causes)
