@@ -38,10 +38,15 @@ if TYPE_CHECKING:
     from gymcli.errors import UsageError as UsageError
     from gymcli.errors import VerifierError as VerifierError
     from gymcli.errors import VerifierTimeoutError as VerifierTimeoutError
+    from gymcli.library.baseline import compare as compare
     from gymcli.library.environment_checks import check as check
+    from gymcli.library.measurement import gate as gate
+    from gymcli.library.measurement import measure as measure
     from gymcli.library.run_collection import collect as collect
+    from gymcli.library.run_list import runs as runs
+    from gymcli.library.verification import verify as verify
     from gymcli.models.endpoint import Endpoint as Endpoint
-    from gymcli.rescoring.file_rescoring import verify as verify
+    from gymcli.rescoring.file_rescoring import rescore as rescore
     from gymcli.store.scored_lines import AttemptScore as AttemptScore
     from gymcli.store.scored_lines import Group as Group
     from gymcli.types import JSON as JSON
@@ -91,11 +96,16 @@ _MODULES = {
     "check": "library.environment_checks",
     "closed_boxes": "environment.answers",
     "collect": "library.run_collection",
+    "compare": "library.baseline",
+    "gate": "library.measurement",
     "last_answer_line": "environment.answers",
     "last_boxed": "environment.answers",
+    "measure": "library.measurement",
     "plain_answer": "environment.answers",
+    "rescore": "rescoring.file_rescoring",
+    "runs": "library.run_list",
     "tool": "environment.tool",
-    "verify": "rescoring.file_rescoring",
+    "verify": "library.verification",
     "without_text_commands": "environment.answers",
 }
 """The module of each public name."""

@@ -1,6 +1,6 @@
 """Says in words what is wrong with a name or a value, and which name may have been meant."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 
 def did_you_mean(name: str, choices: Iterable[str], place: str = "") -> str:
@@ -58,3 +58,24 @@ def pydantic_reason(detail: Mapping[str, object]) -> str:
             for name, limit in limits.items()
         }
     )
+
+
+def argument_problems(details: Iterable[Mapping[str, object]], names: Collection[str]) -> str:
+    """Say what is wrong with the arguments of a call, which has parameters of these names.
+
+    `details` are the errors that a ValidationError lists.
+    """
+    problems = []
+    for detail in details:
+        path = detail["loc"]
+        assert isinstance(path, Sequence)
+        name = ".".join(map(str, path))
+        if detail["type"] == "extra_forbidden" and len(path) == 1:
+            hint = did_you_mean(name, names)
+            problems.append(f"there is no option {name}{hint and f'; {hint}'}")
+        elif detail["type"] == "missing":
+            needs_model = name == "model" and "endpoint" in names
+            problems.append("needs endpoint= or model=" if needs_model else f"{name}= is missing")
+        else:
+            problems.append(f"{name and f'{name}: '}{pydantic_reason(detail)}")
+    return "; ".join(problems)

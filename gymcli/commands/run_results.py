@@ -13,7 +13,6 @@ import typer
 from gymcli.commands.ci import CiRequest
 from gymcli.commands.console import (
     TYPED,
-    harmless,
     message,
     one_line,
     print_json,
@@ -22,7 +21,7 @@ from gymcli.commands.console import (
     warn,
 )
 from gymcli.commands.runs import print_runs
-from gymcli.commands.summary import print_at_k, print_references, print_summary
+from gymcli.commands.summary import metrics_object, print_at_k, print_references, print_summary
 from gymcli.errors import (
     BudgetReachedError,
     GymError,
@@ -176,19 +175,12 @@ def _show(
     is_json: bool,
 ) -> None:
     """Print the numbers of each run that has some; as JSON, those of all if there are several."""
-    import msgspec
-
     if is_json:
-        objects: list[dict[str, object]] = []
-        for one in found:
-            head = {"run": harmless(str(one.collection.path))}
-            if len(found) > 1:
-                head |= {"benchmark": one.benchmark} if one.benchmark else {}
-                head["model"] = one.model
-                head |= {"error": str(errors[one.name])} if one.name in errors else {}
-            references = {} if one.score is None else {"references": one.score.references}
-            numbers = msgspec.to_builtins(one.metrics) | references
-            objects.append({**head, **numbers, **gates.get(one.name, {})})
+        objects = []
+        for run in found:
+            error = str(errors.get(run.name, ""))
+            report = run.report(is_one_of_several=len(found) > 1, error=error)
+            objects.append({**metrics_object(report), **gates.get(run.name, {})})
         if len(found) > 1:
             print_json({"runs": objects})
         elif found[0].has_numbers:

@@ -15,7 +15,7 @@ T = TypeVar("T")
 class LoopRunner(Protocol):
     """A function that runs a coroutine to its end."""
 
-    def __call__(self, main: Coroutine[object, object, T], /) -> T: ...  # noqa: D102
+    def __call__(self, main: Coroutine[object, object, T], /) -> T: ...
 
 
 def run_blocking(main: Coroutine[object, object, T], /) -> T:

@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
+from msgspec import UNSET
 
 from gymcli.benchmarks.resolution import resolve
 from gymcli.errors import (
@@ -22,6 +23,7 @@ from gymcli.errors import (
     InterruptedRunError,
     UsageError,
 )
+from gymcli.library.result import Results
 from gymcli.metrics.aggregate import Aggregator
 from gymcli.metrics.measure import measure
 from gymcli.metrics.results import RunMetrics
@@ -42,6 +44,7 @@ from gymcli.types import AttemptKey, Failure, Rollout
 if TYPE_CHECKING:
     from gymcli.benchmarks.benchmark import Benchmark
     from gymcli.comparison.reproduction import BenchmarkScore
+    from gymcli.library.measurement import MetricsReport
     from gymcli.library.run_gates import RunGates
     from gymcli.reporting.run_report import RunReport
 
@@ -295,6 +298,22 @@ class RunResult(NamedTuple):
         record = self.collection.manifest.benchmark
         return "" if record is None else record.name
 
+    def report(self, *, is_one_of_several: bool = False, error: str = "") -> MetricsReport:
+        """Return what `gym collect --json` prints of the run.
+
+        Of one of several, it names the model and the benchmark, and the `error` that ended it.
+        """
+        from gymcli.library.measurement import MetricsReport  # late: few commands need it
+
+        report = MetricsReport.of(self.path or "", self.metrics)
+        if self.score is not None:
+            report.references = self.score.references
+        if is_one_of_several:
+            report.model = self.model
+            report.benchmark = self.benchmark or UNSET
+            report.error = error or UNSET
+        return report
+
     @property
     def has_numbers(self) -> bool:
         """Whether there is anything to show: an endpoint may have refused everything."""
@@ -375,10 +394,10 @@ class RolloutStream:
     async def __anext__(self) -> Rollout | Failure:
         return await anext(aiter(self))
 
-    def __await__(self) -> Generator[object, None, RunResult | list[RunResult]]:
+    def __await__(self) -> Generator[object, None, MetricsReport | Results[MetricsReport]]:
         return self._result().__await__()
 
-    async def _result(self) -> RunResult | list[RunResult]:
+    async def _result(self) -> MetricsReport | Results[MetricsReport]:
         if self._records is not None:
             raise UsageError("collect: its rollouts have been iterated; await it in their place")
         results: list[RunResult] = []
@@ -386,8 +405,9 @@ class RolloutStream:
         async with aclosing(self._records) as records:
             async for _ in records:
                 pass
-        has_one = len(results) == 1 and not isinstance(self._options.get("model"), list | tuple)
-        return results[0] if has_one else results
+        if len(results) == 1 and not isinstance(self._options.get("model"), list | tuple):
+            return results[0].report()
+        return Results(result.report(is_one_of_several=True) for result in results)
 
     async def aclose(self) -> None:
         """End the runs; what they have written stays."""
@@ -398,8 +418,9 @@ class RolloutStream:
 def collect(tasks: str | Path | Iterable[str | Path], **options: object) -> RolloutStream:
     """Run tasks against one or more models.
 
-    `async for` yields each rollout when it ends, in arbitrary order; `await` returns a `RunResult`,
-    or a list of them if there are several benchmarks or `model` is a list.
+    `async for` yields each rollout when it ends, in arbitrary order; `await` returns the
+    numbers of the run, a `MetricsReport`, or a list of them if there are several benchmarks or
+    `model` is a list.
 
     Args:
         tasks: A task file, the name of an environment or its code, `FILE.py:CLASS`, for its own

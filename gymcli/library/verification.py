@@ -89,7 +89,7 @@ class VerifyArguments(VerifyOptions, AnswerOptions):
 class JudgesFinder(Protocol):
     """A function that resolves the models of roles, as `judges_of` does."""
 
-    def __call__(  # noqa: D102
+    def __call__(
         self,
         roles: Mapping[str, RoleSource],
         params: Mapping[str, JSONObject],

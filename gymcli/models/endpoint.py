@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 from pydantic import (
@@ -16,12 +16,14 @@ from pydantic import (
     ConfigDict,
     Field,
     SecretStr,
+    ValidationError,
     field_validator,
 )
 
 from gymcli.environment.addresses import checked_address
 from gymcli.errors import UsageError
 from gymcli.secrets import credentials, passwords
+from gymcli.suggestions import argument_problems
 from gymcli.types import JSONObject, LogprobMode, Usage
 
 _Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -172,6 +174,17 @@ class Endpoint(EndpointOptions):
     """More addresses of the same model, which get the same key."""
     model: str = Field(min_length=1)
     api_key: SecretStr | None = None
+
+    if not TYPE_CHECKING:  # type checkers know the fields
+
+        def __init__(self, **values: object) -> None:
+            try:
+                super().__init__(**values)
+            except ValidationError as error:
+                details = error.errors(include_url=False, include_input=False)
+                problems = argument_problems(details, type(self).model_fields)
+                # Without the cause, which shows values, and so keys.
+                raise UsageError(f"endpoint: {problems}") from None
 
     @field_validator("api_key")
     @classmethod

@@ -260,12 +260,7 @@ def resolve_endpoint(
     options["proxy"] = options.get("proxy") or _shared_proxy([first, *replicas], environ)
     options["name"] = name if not base_urls else None
     places = {"base_url": first, "replicas": tuple(replicas)}
-    try:
-        return Endpoint.model_validate(
-            {**options, **places, "model": model, "api_key": key or None}
-        )
-    except ValidationError as error:
-        raise UsageError(f"endpoint: {'; '.join(_problems(error))}") from error
+    return Endpoint.model_validate({**options, **places, "model": model, "api_key": key or None})
 
 
 def _shared_proxy(addresses: Sequence[str], environ: Mapping[str, str]) -> str | None:

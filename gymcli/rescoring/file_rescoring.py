@@ -205,7 +205,7 @@ T = TypeVar("T")
 _LOGGER = logging.getLogger(__name__)
 
 
-def verify(
+def rescore(
     run: str | Path,
     *,
     env: str | None = None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, Self, TypeVar
 
@@ -16,14 +16,13 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
-from pydantic_core import ErrorDetails
 
 from gymcli.command_line import CommandOption, Heading, RoleParamsOption, not_negative, positive
 from gymcli.errors import UsageError
 from gymcli.models.endpoint import Endpoint
 from gymcli.models.in_process import PolicyModel
 from gymcli.store.manifest import BenchmarkRecord
-from gymcli.suggestions import did_you_mean, pydantic_reason
+from gymcli.suggestions import argument_problems
 from gymcli.tasks.task_options import TaskOptions
 
 T = TypeVar("T")
@@ -259,16 +258,5 @@ def options_from(model: type[M], function: str, arguments: Mapping[str, object])
         return model.model_validate(arguments)
     except ValidationError as error:
         details = error.errors(include_url=False, include_input=False)
-        problems = (_problem(detail, model.model_fields) for detail in details)
         # Without the cause, which shows values, and so keys.
-        raise UsageError(f"{function}: {'; '.join(problems)}") from None
-
-
-def _problem(detail: ErrorDetails, names: Iterable[str]) -> str:
-    name = ".".join(map(str, detail["loc"]))
-    if detail["type"] == "extra_forbidden" and len(detail["loc"]) == 1:
-        hint = did_you_mean(name, names)
-        return f"there is no option {name}{hint and f'; {hint}'}"
-    if detail["type"] == "missing":
-        return f"{name}= is missing" if name != "model" else "needs endpoint= or model="
-    return f"{name and f'{name}: '}{pydantic_reason(detail)}"
+        raise UsageError(f"{function}: {argument_problems(details, model.model_fields)}") from None

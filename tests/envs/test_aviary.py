@@ -589,7 +589,7 @@ def test_rescoring_keeps_the_recorded_reward(tmp_path):
     path = tmp_path / "rollouts.jsonl"
     path.write_bytes(msgspec.json.encode(rollout) + b"\n")
 
-    [rescored] = gymcli.verify(path)
+    [rescored] = gymcli.rescore(path)
 
     assert not rescored.is_rescored
     assert rescored.new_reward == 1.0

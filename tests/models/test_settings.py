@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
-from pydantic import ValidationError
 
 from gymcli.errors import ConfigError, FatalEndpointError, UsageError
 from gymcli.mock import MockServer
@@ -587,7 +586,7 @@ def test_endpoint_takes_base_urls(given, kept):
     ],
 )
 def test_endpoint_refuses_base_urls_and_shows_none(base_url):
-    with pytest.raises(ValidationError) as raised:
+    with pytest.raises(UsageError) as raised:
         Endpoint(base_url=base_url, model="m")
     assert KEY not in str(raised.value)
 
@@ -608,7 +607,7 @@ def test_endpoint_refuses_base_urls_and_shows_none(base_url):
     ],
 )
 def test_endpoint_refuses(options):
-    with pytest.raises(ValidationError) as raised:
+    with pytest.raises(UsageError) as raised:
         Endpoint.model_validate({"base_url": "http://host", "model": "m", **options})
     assert KEY not in str(raised.value)
 
@@ -652,7 +651,7 @@ def test_secrets_leave_switches_out():
 )
 @pytest.mark.parametrize("seconds", [float("inf"), float("nan")])
 def test_endpoint_waits_for_nothing_for_ever(name, seconds):
-    with pytest.raises(ValidationError, match=name):
+    with pytest.raises(UsageError, match=name):
         Endpoint(base_url="http://h", model="m", **{name: seconds})
 
 

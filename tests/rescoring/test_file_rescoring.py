@@ -231,7 +231,7 @@ async def test_verify_of_a_mixed_run_scores_computed_rollouts_first(mixed):
     async with MockServer(lambda request: "[[GOOD]]") as server:
         judge = {"judge": endpoint_of(server, "j")}
         found = []
-        results = gymcli.verify(mixed, env=JUDGED, roles=judge)
+        results = gymcli.rescore(mixed, env=JUDGED, roles=judge)
         while (result := await asyncio.to_thread(next, results, None)) is not None:
             found.append((result.key.env, result.key.task_id, server.num_requests > 0))
             assert result.is_rescored
@@ -254,9 +254,9 @@ def test_verify_finds_environments_that_the_manifest_does_not_know(mixed):
 def test_verify_refuses_a_role_that_nobody_has(mixed):
     judge = {"judge": "oracle"}
     with pytest.raises(UsageError, match=r'jugde.*did you mean "judge"'):
-        gymcli.verify(mixed, env=JUDGED, roles={**judge, "jugde": "oracle"})
+        gymcli.rescore(mixed, env=JUDGED, roles={**judge, "jugde": "oracle"})
     with pytest.raises(UsageError, match='did you mean "judge"'):
-        gymcli.verify(mixed, env=JUDGED, roles=judge, role_params={"jugde": {"a": 1}})
+        gymcli.rescore(mixed, env=JUDGED, roles=judge, role_params={"jugde": {"a": 1}})
 
 
 def find(name):
@@ -360,6 +360,6 @@ def test_verify_refuses_what_would_have_no_effect(mixed):
     judge = {"judge": "oracle"}
     for env_args in ({"places": "2"}, {"arithmetik": {"places": "2"}}):
         with pytest.raises(UsageError, match=r"below the name of their environment \(arithmetic, "):
-            gymcli.verify(mixed, env=JUDGED, roles=judge, env_args=env_args)
+            gymcli.rescore(mixed, env=JUDGED, roles=judge, env_args=env_args)
     with pytest.raises(UsageError, match='did you mean "arithmetic"'):
-        gymcli.verify(mixed, env="arithmetik", roles=judge)
+        gymcli.rescore(mixed, env="arithmetik", roles=judge)

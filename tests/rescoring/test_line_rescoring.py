@@ -15,7 +15,7 @@ import gymcli
 from gymcli.environment.contract import Environment
 from gymcli.environment.tool import Task
 from gymcli.errors import RunFileError, UnknownNameError, UsageError
-from gymcli.rescoring.file_rescoring import iterate_async, verify
+from gymcli.rescoring.file_rescoring import iterate_async, rescore
 from gymcli.rescoring.line_rescoring import (
     Rescored,
     RescoreJob,
@@ -121,7 +121,7 @@ def foreign(text):
 
 def test_verify_says_what_changed(tmp_path, spec):
     path = write(tmp_path, rollout("aa", 0), rollout("a", 1), rollout("raise", 2), rollout("b", 3))
-    same, fewer, failed, none = _in_order(verify(path, env=spec))
+    same, fewer, failed, none = _in_order(rescore(path, env=spec))
     assert (same.key, same.old_reward, same.new_reward) == (
         AttemptKey("letters", "t0", 0),
         1.0,
@@ -147,26 +147,26 @@ def _in_order(items):
 
 def test_verify_takes_a_run_directory_and_is_public(tmp_path, spec):
     write(tmp_path, rollout("a"))
-    (item,) = gymcli.verify(tmp_path, env=spec)
+    (item,) = gymcli.rescore(tmp_path, env=spec)
     assert item.new_reward == 1.0
 
 
 def test_verify_takes_options_on_record_and_those_given_before_them(tmp_path, spec):
     path = write(tmp_path, rollout("abbccc", env_options={"letter": "b"}))
-    (on_record,) = verify(path, env=spec)
-    (given,) = verify(path, env=spec, env_args={"letters": {"letter": "c"}}, keeps_lines=True)
+    (on_record,) = rescore(path, env=spec)
+    (given,) = rescore(path, env=spec, env_args={"letters": {"letter": "c"}}, keeps_lines=True)
     assert (on_record.new_reward, given.new_reward) == (2.0, 3.0)
     assert msgspec.json.decode(given.line, type=Rollout).env_options == {"letter": "c"}
 
 
 def test_verify_gives_lines_that_can_be_verified_again(tmp_path, spec):
     path = write(tmp_path, rollout("aa"))
-    (item,) = verify(path, env=spec, keeps_lines=True)
+    (item,) = rescore(path, env=spec, keeps_lines=True)
     line = msgspec.json.decode(item.line, type=Rollout)
     assert (line.reward, line.details, line.env_version) == (2.0, {"reason": "some"}, "2")
     assert line.verifier.version == "2"
     assert line.verifier.source_hash.startswith(CODE_HASH)
-    (again,) = verify(write(tmp_path, line), env=spec)
+    (again,) = rescore(write(tmp_path, line), env=spec)
     assert not again.is_changed
 
 
@@ -174,7 +174,7 @@ def test_verify_gives_lines_that_can_be_verified_again(tmp_path, spec):
 def test_verify_gives_foreign_rollouts_in_our_shape(tmp_path, spec, class_name):
     """They have no `env_version`, so a replay knows that the messages are not gymcli's."""
     spec = spec.replace("Letters", class_name)
-    (item,) = verify(write(tmp_path, foreign("aa")), env=spec, keeps_lines=True)
+    (item,) = rescore(write(tmp_path, foreign("aa")), env=spec, keeps_lines=True)
     line = decode_rollout(1, item.line, RolloutReading("f"))
     assert (line.schema_version, line.env, line.env_version) == (1, "letters", "")
     assert line.output_text == "aa"
@@ -183,14 +183,14 @@ def test_verify_gives_foreign_rollouts_in_our_shape(tmp_path, spec, class_name):
 
 def test_verify_joins_the_fields_of_task_rows(tmp_path, spec):
     path = write(tmp_path, foreign("aa"))
-    (item,) = verify(path, env=spec, row_fields={"#0": {"id": "x"}})
+    (item,) = rescore(path, env=spec, row_fields={"#0": {"id": "x"}})
     assert item.key == AttemptKey("letters", "x", 0)
 
 
 @pytest.mark.parametrize("keeps_lines", [False, True])
 def test_verify_keeps_scores_that_cannot_be_recomputed(tmp_path, spec, keeps_lines):
     path = write(tmp_path, rollout("aa"))
-    (item,) = verify(path, env=spec.replace("Letters", "Fixed"), keeps_lines=keeps_lines)
+    (item,) = rescore(path, env=spec.replace("Letters", "Fixed"), keeps_lines=keeps_lines)
     assert (item.is_rescored, item.is_changed, item.new_reward) == (False, False, 1.0)
     assert item.line == (path.read_bytes().strip() if keeps_lines else b"")
 
@@ -198,7 +198,7 @@ def test_verify_keeps_scores_that_cannot_be_recomputed(tmp_path, spec, keeps_lin
 def test_verify_leaves_a_torn_last_line_out(tmp_path, spec):
     path = write(tmp_path, rollout("a"))
     path.write_bytes(path.read_bytes() + b'{"schema_version":1,')
-    assert len(list(verify(path, env=spec))) == 1
+    assert len(list(rescore(path, env=spec))) == 1
 
 
 @pytest.mark.parametrize(
@@ -212,23 +212,23 @@ def test_verify_names_a_line_that_cannot_be_scored(tmp_path, spec, line, error, 
     path = write(tmp_path, rollout("a"))
     path.write_bytes(path.read_bytes() + line)
     with pytest.raises(error, match=words):
-        list(verify(path, env=spec))
+        list(rescore(path, env=spec))
 
 
 def test_verify_names_an_environment_that_is_not_there(tmp_path):
     with pytest.raises(UnknownNameError, match='no environment "letters"'):
-        list(verify(write(tmp_path, rollout("a"))))
+        list(rescore(write(tmp_path, rollout("a"))))
 
 
 def test_verify_names_a_path_that_is_not_there(tmp_path):
     with pytest.raises(UsageError, match="no such run directory or rollout file"):
-        verify(tmp_path / "gone")
+        rescore(tmp_path / "gone")
 
 
 async def test_verify_works_where_a_loop_runs_already(tmp_path, spec):
     """A notebook has a running loop."""
     path = write(tmp_path, rollout("a"))
-    (item,) = list(verify(path, env=spec))
+    (item,) = list(rescore(path, env=spec))
     assert item.new_reward == 1.0
 
 
@@ -243,7 +243,7 @@ def test_verify_gives_results_in_the_order_of_lines(tmp_path, spec, suffix):
     if suffix:
         path = path.with_name(path.name + suffix)
         path.write_bytes(gzip.compress(data[: data.rindex(b"\n") + 1]))
-    items = _in_order(verify(path, env=spec, keeps_lines=True))
+    items = _in_order(rescore(path, env=spec, keeps_lines=True))
     assert [item.new_reward for item in items] == [300.0, None, 0.0, 2.0] * 200
     kept = msgspec.json.Decoder(Rollout)
     assert [kept.decode(item.line).task_id for item in items] == [f"t{n}" for n in range(800)]
@@ -255,7 +255,7 @@ def test_verify_names_a_bad_line_by_its_number_in_the_file(tmp_path, spec):
     path = tmp_path / "rollouts.jsonl"
     path.write_bytes(b"\n".join([*lines, b"", b'{"schema_version":1,"env":"letters"}', *lines]))
     with pytest.raises(RunFileError, match=r"rollouts\.jsonl:302: is not a rollout"):
-        list(verify(path, env=spec))
+        list(rescore(path, env=spec))
 
 
 # Repeats 1 to 4 make none to three calls first, and repeat 5 begins again.
@@ -292,7 +292,7 @@ def test_verify_fails_only_the_line_whose_verifier_fails(tmp_path, spec):
     """Its verifier may do anything to the process; later lines go to a new one."""
     texts = ["a", "die", "aa", "crash", "aaa", "spin", "wait", "hold", "write", "raise", "aaaa"]
     path = write(tmp_path, *(rollout(text, number) for number, text in enumerate(texts)))
-    items = _in_order(verify(path, env=spec, keeps_lines=True))
+    items = _in_order(rescore(path, env=spec, keeps_lines=True))
     assert [item.new_reward for item in items if item.error is None] == [1.0, 2.0, 3.0, 4.0]
     assert [
         (item.error.error_class, item.error.message) for item in items if item.error is not None
@@ -312,7 +312,7 @@ def test_verify_lets_a_line_take_no_more_memory_than_it_may(tmp_path, spec):
     changed = source.read_text().replace("verify_timeout = 0.2", "verify_memory_mb = 150")
     source.write_text(changed)
     path = write(tmp_path, rollout("grow"), rollout("a", 1))
-    grown, sound = verify(path, env=spec)
+    grown, sound = rescore(path, env=spec)
     assert grown.error.error_class == "VerifierCrashedError"
     assert grown.error.message == "verify needed more than 150 MB of memory (verify_memory_mb)"
     assert sound.new_reward == 1.0
@@ -332,7 +332,7 @@ def test_verify_leaves_no_process_where_it_is_killed(tmp_path, spec):
         )
     )
     path = write(tmp_path, rollout("tell"))
-    code = f"import gymcli; list(gymcli.verify({str(path)!r}, env={spec!r}))"
+    code = f"import gymcli; list(gymcli.rescore({str(path)!r}, env={spec!r}))"
     with subprocess.Popen([sys.executable, "-c", code]) as parent:
         asyncio.run(wait_for(told.exists))
         worker = int(told.read_text())

@@ -598,7 +598,7 @@ def test_collect_needs_an_endpoint(tmp_path, monkeypatch):
 def test_verify_gives_every_score_again(tmp_path):
     out = tmp_path / "run"
     collect_all(write_sums(tmp_path / "t.jsonl", 4), out=out)
-    found = list(gymcli.verify(out))
+    found = list(gymcli.rescore(out))
     assert [item.key.task_id for item in found] == [
         line["task_id"] for line in lines_of(out / "rollouts.jsonl")
     ]

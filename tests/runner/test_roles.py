@@ -245,7 +245,7 @@ def test_verify_needs_the_judge(tmp_path):
     run = tmp_path / "run"
     collected(write_rows(tmp_path / "t.jsonl", 2), out=run)
     with pytest.raises(UsageError, match="--role judge=NAME_OR_URL"):
-        list(gymcli.verify(run, env=JUDGED))
+        list(gymcli.rescore(run, env=JUDGED))
 
 
 def test_verify_takes_roles_inside_a_running_loop(tmp_path):
@@ -253,7 +253,7 @@ def test_verify_takes_roles_inside_a_running_loop(tmp_path):
     collected(write_rows(tmp_path / "t.jsonl", 2), out=run)
 
     async def notebook():
-        return list(gymcli.verify(run, env=JUDGED, roles={"judge": "oracle"}))
+        return list(gymcli.rescore(run, env=JUDGED, roles={"judge": "oracle"}))
 
     assert [result.new_reward for result in asyncio.run(notebook())] == [0.0, 0.0]
 
