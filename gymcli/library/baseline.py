@@ -13,6 +13,7 @@ from gymcli.comparison.comparison_results import Comparison, Difference, Verdict
 from gymcli.comparison.difference_verdict import Rule
 from gymcli.comparison.paired_runs import compare_runs
 from gymcli.errors import UsageError
+from gymcli.library.calls import run_path
 from gymcli.library.compare_options import CompareOptions
 from gymcli.library.result import Result
 from gymcli.runner.collect_options import options_from
@@ -102,7 +103,7 @@ def compare(*runs: str | Path, **options: object) -> ComparisonReport | Comparis
     """
     if len(runs) < 2:
         raise UsageError("compare: name two runs or more")
-    first, *judged = map(Path, runs)
+    first, *judged = (run_path("compare", run) for run in runs)
     reports = compare_with(first, judged, options_from(CompareOptions, "compare", options))
     return reports.comparisons[0] if len(judged) == 1 else reports
 

@@ -15,7 +15,7 @@ from gymcli.checks.checks import CheckReport, check_environment
 from gymcli.checks.subject import Finding, Status, Watch
 from gymcli.environment.registry import Registry, has_option
 from gymcli.errors import MissingPackageError, UnknownNameError, UsageError
-from gymcli.library.blocking_call import call_blocking, run_blocking
+from gymcli.library.calls import call_blocking, run_blocking
 from gymcli.library.result import Result, Results
 from gymcli.runner.collect_options import options_from
 from gymcli.suggestions import did_you_mean

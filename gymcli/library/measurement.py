@@ -17,7 +17,7 @@ from gymcli.comparison.gates import GateOn, GateVerdict
 from gymcli.comparison.planning import Plan, plans
 from gymcli.comparison.reproduction import BenchmarkScore, Reproduction
 from gymcli.errors import RunDirectoryError, UsageError
-from gymcli.library.blocking_call import LoopRunner, call_blocking, run_blocking
+from gymcli.library.calls import LoopRunner, call_blocking, run_blocking, run_path
 from gymcli.library.metrics_options import MetricsOptions
 from gymcli.library.result import Result
 from gymcli.library.run_gates import RunGates
@@ -162,9 +162,10 @@ def measure(*runs: str | Path, **options: object) -> MetricsReport | MetricsRepo
     """
     if not runs:
         raise UsageError("measure: name a run")
+    paths = [run_path("measure", run) for run in runs]
     gates = _gates_of(options)
     settings = options_from(MetricsOptions, "measure", options)
-    measured = list(measured_runs(list(map(Path, runs)), settings, gates))
+    measured = list(measured_runs(paths, settings, gates))
     for run in measured:
         _check_judged(run)
     reports = [run.report for run in measured]

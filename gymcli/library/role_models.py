@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 
 from gymcli.errors import FatalEndpointError, UsageError
-from gymcli.library.blocking_call import LoopRunner, run_blocking
+from gymcli.library.calls import LoopRunner, run_blocking
 from gymcli.models.endpoint import Endpoint, check_parameters
 from gymcli.models.roles import RoleSource, needs_model, role_sources
 from gymcli.models.settings import load_settings, served_model

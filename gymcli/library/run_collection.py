@@ -382,7 +382,12 @@ class RolloutStream:
     """The rollouts of `collect`, each when it ends; awaited, the results of the runs."""
 
     def __init__(self, tasks: str | Path | Iterable[str | Path], options: Mapping[str, object]):
-        self._tasks = [tasks] if isinstance(tasks, str | Path) else list(tasks)
+        sources = tasks if isinstance(tasks, Iterable) and not isinstance(tasks, str) else [tasks]
+        self._tasks: list[str | Path] = []
+        for source in sources:
+            if not isinstance(source, str | Path):
+                raise UsageError(f"collect: {source!r} is not the path or the name of tasks")
+            self._tasks.append(source)
         self._options = options
         self._records: AsyncGenerator[Rollout | Failure] | None = None
 

@@ -11,6 +11,8 @@ from typing import Literal
 import msgspec
 
 from gymcli.errors import GymError, RunDirectoryError, UsageError
+from gymcli.library.calls import run_path
+from gymcli.library.result import Result
 from gymcli.metrics.measure import measure
 from gymcli.metrics.results import Interval, RunMetrics
 from gymcli.store.locking import LOCK, shared_run_lock
@@ -52,10 +54,36 @@ class ListedRun(msgspec.Struct, kw_only=True):
     environments: dict[str, ListedMean] = {}
 
 
-class RunList(msgspec.Struct, kw_only=True):
+class RunList(msgspec.Struct, Result, kw_only=True):
     """The runs in a folder, as `gym runs --json` prints them."""
 
     runs: list[ListedRun]
+
+    @property
+    def title(self) -> str:
+        """The line above the table in a notebook."""
+        return "mean reward with its interval"
+
+    def rows(self) -> list[dict[str, object]]:
+        """Return a row for each environment of each run."""
+        nothing = ListedMean(mean_reward=None, interval=None)
+        return [
+            {
+                "run": run.run,
+                "state": run.state,
+                "model": run.model,
+                "started_at": run.started_at,
+                "environment": env,
+                "num_expected": run.num_expected,
+                "num_scored": run.num_scored,
+                "mean_reward": numbers.mean_reward,
+                "low": numbers.interval and numbers.interval.low,
+                "high": numbers.interval and numbers.interval.high,
+                "problem": run.problem,
+            }
+            for run in self.runs
+            for env, numbers in (run.environments or {"": nothing}).items()
+        ]
 
 
 def runs(
@@ -77,7 +105,7 @@ def runs(
     Raises:
         UsageError: There is no such folder.
     """
-    folder = Path(folder)
+    folder = run_path("runs", folder)
     if not folder.is_dir():
         problem = "is not a folder" if folder.exists() else "there is no such folder"
         raise UsageError(f"{folder}: {problem}; name one that holds runs: gym runs DIR")

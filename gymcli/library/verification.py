@@ -15,7 +15,7 @@ from gymcli.comparison.reproduction import BenchmarkScore
 from gymcli.errors import UsageError
 from gymcli.library import role_models
 from gymcli.library.answer_options import AnswerOptions
-from gymcli.library.blocking_call import LoopRunner, call_blocking, run_blocking
+from gymcli.library.calls import LoopRunner, call_blocking, run_blocking, run_path
 from gymcli.library.measurement import MetricsReport, recorded_score
 from gymcli.library.result import Result
 from gymcli.library.run_collection import make_engine
@@ -153,7 +153,7 @@ def verify(
     """
     arguments = options_from(VerifyArguments, "verify", options)
     check_combinations(arguments)
-    path = Path(run)
+    path = run_path("verify", run)
     if arguments.benchmark is not None:
         return score_as_benchmark(path, arguments).report
     report = score_again(path, arguments)

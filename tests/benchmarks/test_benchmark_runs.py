@@ -254,8 +254,8 @@ def test_collect_takes_several_benchmarks_each_a_run_of_its_own(write, tmp_path)
         return await gymcli.collect(benchmarks, model="oracle", repeats=1, limit=2, **options)
 
     letters, vowels = asyncio.run(collected(out="runs"))
-    assert (letters.name, letters.path) == ("letters", Path("runs/letters"))
-    assert (vowels.benchmark, vowels.metrics.num_scored) == ("vowels", 2)
+    assert (letters.benchmark, letters.run) == ("letters", "runs/letters")
+    assert (vowels.benchmark, vowels.num_scored) == ("vowels", 2)
     assert read_manifest(Path("runs/vowels")).benchmark.name == "vowels"
     with pytest.raises(UsageError, match=r"--env-arg other\.key: none of these benchmarks has it"):
         asyncio.run(collected(env_args={"other.key": "1"}))

@@ -5,10 +5,12 @@ from contextlib import aclosing
 from pathlib import Path
 
 import pytest
+from msgspec import UNSET
 
 import gymcli
 from gymcli.errors import BudgetReachedError, UsageError
-from gymcli.library.run_collection import RunResult, with_own_folders
+from gymcli.library.measurement import MetricsReport
+from gymcli.library.run_collection import with_own_folders
 from gymcli.mock import MockServer
 from gymcli.runner.collect_options import CollectOptions
 from gymcli.store.manifest import read_manifest
@@ -26,7 +28,7 @@ class Guess:
         return gymcli.Message(role="assistant", content=self.answer)
 
 
-def collect(tasks, **options) -> RunResult | list[RunResult]:
+def collect(tasks, **options) -> MetricsReport | list[MetricsReport]:
     """Return what awaiting `gymcli.collect` returns."""
 
     async def run():
@@ -38,8 +40,9 @@ def collect(tasks, **options) -> RunResult | list[RunResult]:
 def test_awaiting_collect_returns_the_result_of_the_run(tmp_path):
     tasks, out = write_sums(tmp_path / "t.jsonl", 3), tmp_path / "run"
     result = collect(tasks, model="oracle", out=out, repeats=2)
-    assert (result.model, result.path, result.cause) == ("oracle", out, None)
-    assert (result.metrics.num_scored, result.metrics.mean_reward) == (6, 1.0)
+    assert isinstance(result, MetricsReport)
+    assert (result.run, result.model) == (str(out), UNSET)
+    assert (result.num_scored, result.mean_reward) == (6, 1.0)
     assert (out / "metrics.json").exists()
     assert read_manifest(out).ended_at is not None
 
@@ -50,7 +53,7 @@ def test_a_result_needs_no_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     result = collect(tasks, model="oracle")
-    assert (result.path, result.metrics.num_scored) == (None, 3)
+    assert (result.run, result.num_scored) == ("", 3)
     assert {path.name for path in tmp_path.iterdir()} == {"t.jsonl", "temporary"}
     assert not any((tmp_path / "temporary").iterdir())
 
@@ -59,28 +62,23 @@ def test_several_models_have_a_result_each(tmp_path):
     tasks, out = write_sums(tmp_path / "t.jsonl", 3), tmp_path / "runs"
     models = ["oracle", Guess("wrong", "-1"), Guess("also/wrong", "-2")]
     results = collect(tasks, model=models, out=out)
-    assert [(result.name, result.model) for result in results] == [
-        ("oracle", "oracle"),
-        ("wrong", "wrong"),
-        ("also/wrong", "also/wrong"),
+    assert [(result.model, result.run) for result in results] == [
+        ("oracle", str(out / "oracle")),
+        ("wrong", str(out / "wrong")),
+        ("also/wrong", str(out / "also-wrong")),
     ]
-    assert [result.path for result in results] == [
-        out / "oracle",
-        out / "wrong",
-        out / "also-wrong",
-    ]
-    assert [result.metrics.mean_reward for result in results] == [1.0, 0.0, 0.0]
-    assert {read_manifest(result.path).model for result in results} == {
+    assert [result.mean_reward for result in results] == [1.0, 0.0, 0.0]
+    assert {read_manifest(Path(result.run)).model for result in results} == {
         result.model for result in results
     }
     resumed = collect(tasks, model=models, out=out)
-    assert [result.metrics for result in resumed] == [result.metrics for result in results]
+    assert resumed == results
 
 
 def test_a_list_of_one_model_returns_a_list(tmp_path):
     tasks = write_sums(tmp_path / "t.jsonl", 1)
     [result] = collect(tasks, model=["oracle"])
-    assert result.metrics.num_scored == 1
+    assert result.num_scored == 1
 
 
 async def test_the_rollouts_of_several_models_come_as_they_end(tmp_path):
@@ -97,7 +95,7 @@ async def test_models_share_concurrency_and_endpoints_can_be_listed(tmp_path):
     async with MockServer(add_up) as server:
         endpoints = [gymcli.Endpoint(base_url=server.base_url, model=name) for name in ("a", "b")]
         results = await gymcli.collect(tasks, model=endpoints, concurrency=2)
-    assert [(result.model, result.metrics.mean_reward) for result in results] == [
+    assert [(result.model, result.mean_reward) for result in results] == [
         ("a", 1.0),
         ("b", 1.0),
     ]
@@ -111,8 +109,8 @@ async def test_models_may_be_named_in_gym_toml(tmp_path, monkeypatch):
         table = f'base_url = "{server.base_url}"\nmodel = "served"\n'
         Path("gym.toml").write_text(f"[models.first]\n{table}[models.second]\n{table}")
         first, second = await gymcli.collect(tasks, model=["first", "second"], out="runs")
-    assert (first.model, first.path) == ("first", Path("runs/first"))
-    assert read_manifest(second.path).model == "served"
+    assert (first.model, first.run) == ("first", "runs/first")
+    assert read_manifest(Path(second.run)).model == "served"
 
 
 async def test_models_share_a_budget_and_their_numbers_are_written(tmp_path):
@@ -133,7 +131,7 @@ async def test_leaving_the_rollouts_of_several_models_ends_their_runs(tmp_path):
         async for _ in records:
             break
     results = await gymcli.collect(tasks, **options)
-    assert [result.metrics.num_scored for result in results] == [20, 20]
+    assert [result.num_scored for result in results] == [20, 20]
 
 
 def test_a_directory_that_cannot_be_written_ends_several_runs(tmp_path):

@@ -1,15 +1,28 @@
-"""Runs coroutines for callers that do not await: a script, a command or a notebook."""
+"""Reads the paths that calls name, and runs coroutines for callers that do not await."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Protocol, TypeVar
 
+from gymcli.errors import UsageError
 from gymcli.rollout.event_loop import run
 
 T = TypeVar("T")
+
+
+def run_path(function: str, run: object) -> Path:
+    """Return the path of a run that was passed to a function of this name.
+
+    Raises:
+        UsageError: It is not a path.
+    """
+    if isinstance(run, str | Path):
+        return Path(run)
+    raise UsageError(f"{function}: {run!r} is not the path of a run or of a folder")
 
 
 class LoopRunner(Protocol):
