@@ -66,7 +66,9 @@ class CheckOptions(BaseModel, extra="forbid"):
     """The most tasks of an environment to play; all of them are validated."""
 
 
-def check(*names: str, **options: object) -> EnvironmentCheck | EnvironmentChecks:
+def check(
+    *names: str, watch: Watch = lambda _: None, **options: object
+) -> EnvironmentCheck | EnvironmentChecks:
     """Check environments without any model, as `gym check` does.
 
     Returns the findings of the environment, or of each if there are several.
@@ -74,6 +76,7 @@ def check(*names: str, **options: object) -> EnvironmentCheck | EnvironmentCheck
     Args:
         names: Environments, each a name, `path/to/file.py:Class` or `module:Class`, or benchmarks,
             whose tasks are pulled; all environments if there is none.
+        watch: Called often, with the progress in words.
         options: The fields of `gymcli.library.environment_checks.CheckOptions`: `tasks`,
             `env_args` and `limit`.
 
@@ -87,7 +90,8 @@ def check(*names: str, **options: object) -> EnvironmentCheck | EnvironmentCheck
                 "or MODULE:CLASS"
             )
     settings = options_from(CheckOptions, "check", options)
-    reports = EnvironmentChecks(report for _, report in checked_environments(names, settings))
+    checked = checked_environments(names, settings, watch=watch)
+    reports = EnvironmentChecks(report for _, report in checked)
     return reports[0] if len(reports) == 1 else reports
 
 

@@ -115,14 +115,15 @@ def test_readme_python_runs(tmp_path: Path) -> None:
     section = text.split("## From Python")[1]
     code = re.findall(r"```python\n(.*?)```", section, flags=re.DOTALL)[0]
     assert 'model="local"' in code
-    code = code.replace('model="local"', 'model="oracle", out="runs/my-run"')
+    code = code.replace('model="local"', 'model="oracle"')
     ran = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
     )
 
     assert ran.returncode == 0, ran.stderr
-    assert len(ran.stdout.splitlines()) == 5
-    assert all(" 1.0 " in line for line in ran.stdout.splitlines())
+    numbers, verdict = ran.stdout.splitlines()
+    assert numbers.startswith("1.0 Interval(")
+    assert verdict == "PASS"
 
 
 def test_schema_accepts_a_rollout() -> None:

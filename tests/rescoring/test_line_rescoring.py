@@ -119,7 +119,7 @@ def foreign(text):
     }
 
 
-def test_verify_says_what_changed(tmp_path, spec):
+def test_rescore_says_what_changed(tmp_path, spec):
     path = write(tmp_path, rollout("aa", 0), rollout("a", 1), rollout("raise", 2), rollout("b", 3))
     same, fewer, failed, none = _in_order(rescore(path, env=spec))
     assert (same.key, same.old_reward, same.new_reward) == (
@@ -145,13 +145,13 @@ def _in_order(items):
     return listed
 
 
-def test_verify_takes_a_run_directory_and_is_public(tmp_path, spec):
+def test_rescore_takes_a_run_directory_and_is_public(tmp_path, spec):
     write(tmp_path, rollout("a"))
     (item,) = gymcli.rescore(tmp_path, env=spec)
     assert item.new_reward == 1.0
 
 
-def test_verify_takes_options_on_record_and_those_given_before_them(tmp_path, spec):
+def test_rescore_takes_options_on_record_and_those_given_before_them(tmp_path, spec):
     path = write(tmp_path, rollout("abbccc", env_options={"letter": "b"}))
     (on_record,) = rescore(path, env=spec)
     (given,) = rescore(path, env=spec, env_args={"letters": {"letter": "c"}}, keeps_lines=True)
@@ -159,7 +159,7 @@ def test_verify_takes_options_on_record_and_those_given_before_them(tmp_path, sp
     assert msgspec.json.decode(given.line, type=Rollout).env_options == {"letter": "c"}
 
 
-def test_verify_gives_lines_that_can_be_verified_again(tmp_path, spec):
+def test_rescore_gives_lines_that_can_be_verified_again(tmp_path, spec):
     path = write(tmp_path, rollout("aa"))
     (item,) = rescore(path, env=spec, keeps_lines=True)
     line = msgspec.json.decode(item.line, type=Rollout)
@@ -171,7 +171,7 @@ def test_verify_gives_lines_that_can_be_verified_again(tmp_path, spec):
 
 
 @pytest.mark.parametrize("class_name", ["Letters", "Fixed"])
-def test_verify_gives_foreign_rollouts_in_our_shape(tmp_path, spec, class_name):
+def test_rescore_gives_foreign_rollouts_in_our_shape(tmp_path, spec, class_name):
     """They have no `env_version`, so a replay knows that the messages are not gymcli's."""
     spec = spec.replace("Letters", class_name)
     (item,) = rescore(write(tmp_path, foreign("aa")), env=spec, keeps_lines=True)
@@ -181,21 +181,21 @@ def test_verify_gives_foreign_rollouts_in_our_shape(tmp_path, spec, class_name):
     assert line.reward == (2.0 if class_name == "Letters" else 1.0)
 
 
-def test_verify_joins_the_fields_of_task_rows(tmp_path, spec):
+def test_rescore_joins_the_fields_of_task_rows(tmp_path, spec):
     path = write(tmp_path, foreign("aa"))
     (item,) = rescore(path, env=spec, row_fields={"#0": {"id": "x"}})
     assert item.key == AttemptKey("letters", "x", 0)
 
 
 @pytest.mark.parametrize("keeps_lines", [False, True])
-def test_verify_keeps_scores_that_cannot_be_recomputed(tmp_path, spec, keeps_lines):
+def test_rescore_keeps_scores_that_cannot_be_recomputed(tmp_path, spec, keeps_lines):
     path = write(tmp_path, rollout("aa"))
     (item,) = rescore(path, env=spec.replace("Letters", "Fixed"), keeps_lines=keeps_lines)
     assert (item.is_rescored, item.is_changed, item.new_reward) == (False, False, 1.0)
     assert item.line == (path.read_bytes().strip() if keeps_lines else b"")
 
 
-def test_verify_leaves_a_torn_last_line_out(tmp_path, spec):
+def test_rescore_leaves_a_torn_last_line_out(tmp_path, spec):
     path = write(tmp_path, rollout("a"))
     path.write_bytes(path.read_bytes() + b'{"schema_version":1,')
     assert len(list(rescore(path, env=spec))) == 1
@@ -208,24 +208,24 @@ def test_verify_leaves_a_torn_last_line_out(tmp_path, spec):
         (msgspec.json.encode(rollout("a", env_options={"gone": 1})), UsageError, "on record gone"),
     ],
 )
-def test_verify_names_a_line_that_cannot_be_scored(tmp_path, spec, line, error, words):
+def test_rescore_names_a_line_that_cannot_be_scored(tmp_path, spec, line, error, words):
     path = write(tmp_path, rollout("a"))
     path.write_bytes(path.read_bytes() + line)
     with pytest.raises(error, match=words):
         list(rescore(path, env=spec))
 
 
-def test_verify_names_an_environment_that_is_not_there(tmp_path):
+def test_rescore_names_an_environment_that_is_not_there(tmp_path):
     with pytest.raises(UnknownNameError, match='no environment "letters"'):
         list(rescore(write(tmp_path, rollout("a"))))
 
 
-def test_verify_names_a_path_that_is_not_there(tmp_path):
+def test_rescore_names_a_path_that_is_not_there(tmp_path):
     with pytest.raises(UsageError, match="no such run directory or rollout file"):
         rescore(tmp_path / "gone")
 
 
-async def test_verify_works_where_a_loop_runs_already(tmp_path, spec):
+async def test_rescore_works_where_a_loop_runs_already(tmp_path, spec):
     """A notebook has a running loop."""
     path = write(tmp_path, rollout("a"))
     (item,) = list(rescore(path, env=spec))
@@ -233,7 +233,7 @@ async def test_verify_works_where_a_loop_runs_already(tmp_path, spec):
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_verify_gives_results_in_the_order_of_lines(tmp_path, spec, suffix):
+def test_rescore_gives_results_in_the_order_of_lines(tmp_path, spec, suffix):
     """Workers read a plain file themselves; the lines of a compressed one are sent to them."""
     texts = itertools.cycle(["a" * 300, "raise", "b", "aba"])
     rollouts = [rollout(text, number) for number, text in zip(range(800), texts, strict=False)]
@@ -249,7 +249,7 @@ def test_verify_gives_results_in_the_order_of_lines(tmp_path, spec, suffix):
     assert [kept.decode(item.line).task_id for item in items] == [f"t{n}" for n in range(800)]
 
 
-def test_verify_names_a_bad_line_by_its_number_in_the_file(tmp_path, spec):
+def test_rescore_names_a_bad_line_by_its_number_in_the_file(tmp_path, spec):
     """The line is far behind the first block."""
     lines = [msgspec.json.encode(rollout("a" * 500, number)) for number in range(300)]
     path = tmp_path / "rollouts.jsonl"
@@ -288,7 +288,7 @@ def rescored(lines, job):
     return (item for batch in iterate_async(batches()) for item in batch)
 
 
-def test_verify_fails_only_the_line_whose_verifier_fails(tmp_path, spec):
+def test_rescore_fails_only_the_line_whose_verifier_fails(tmp_path, spec):
     """Its verifier may do anything to the process; later lines go to a new one."""
     texts = ["a", "die", "aa", "crash", "aaa", "spin", "wait", "hold", "write", "raise", "aaaa"]
     path = write(tmp_path, *(rollout(text, number) for number, text in enumerate(texts)))
@@ -307,7 +307,7 @@ def test_verify_fails_only_the_line_whose_verifier_fails(tmp_path, spec):
 
 
 @ON_LINUX
-def test_verify_lets_a_line_take_no_more_memory_than_it_may(tmp_path, spec):
+def test_rescore_lets_a_line_take_no_more_memory_than_it_may(tmp_path, spec):
     source = Path(spec.rpartition(":")[0])
     changed = source.read_text().replace("verify_timeout = 0.2", "verify_memory_mb = 150")
     source.write_text(changed)
@@ -318,7 +318,7 @@ def test_verify_lets_a_line_take_no_more_memory_than_it_may(tmp_path, spec):
     assert sound.new_reward == 1.0
 
 
-def test_verify_leaves_no_process_where_it_is_killed(tmp_path, spec):
+def test_rescore_leaves_no_process_where_it_is_killed(tmp_path, spec):
     """SIGKILL leaves no time to end the workers; they notice and end themselves."""
     told = tmp_path / "told"
     source = Path(spec.rpartition(":")[0])
