@@ -1,0 +1,166 @@
+"""Each call of Python returns what `--json` of its command prints, also in a running event loop."""
+
+import asyncio
+import shlex
+import subprocess
+import sys
+
+import msgspec
+import pytest
+
+import gymcli
+from gymcli.errors import GymError, UsageError
+from gymcli.library.calls import call_blocking, run_blocking
+from tests.commands.running import gym, write_sums
+
+
+def in_loop(function):
+    """Call a function where an event loop runs, as in a notebook."""
+
+    async def main():
+        return function()
+
+    return asyncio.run(main())
+
+
+def as_json(result):
+    return msgspec.json.decode(msgspec.json.encode(result))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Make a folder with the runs a and b of the same six tasks."""
+    folder = tmp_path_factory.mktemp("calls")
+    tasks = write_sums(folder / "sums.jsonl", 6, kind="easy")
+    for name in "ab":
+        out = folder / "runs" / name
+        assert gym("collect", tasks, "--model", "oracle", "--out", out).exit_code == 0
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("call", "command"),
+    [
+        (lambda: gymcli.measure("runs/a"), "metrics runs/a"),
+        (
+            lambda: gymcli.measure("runs/a", "runs/b", by=["kind"], by_task=True),
+            "metrics runs/a runs/b --by kind --by-task",
+        ),
+        (
+            lambda: gymcli.measure("runs/a", gates=["difference >= -1"], baseline="runs/b"),
+            "metrics runs/a --gate 'difference >= -1' --baseline runs/b",
+        ),
+        (
+            lambda: gymcli.compare("runs/a", "runs/b", by=["kind"]),
+            "compare runs/a runs/b --by kind",
+        ),
+        (lambda: gymcli.compare("runs/a", "runs/b", "runs/b"), "compare runs/a runs/b runs/b"),
+        (lambda: gymcli.verify("runs/a"), "verify runs/a"),
+        (lambda: gymcli.verify("runs/a", repeat=2), "verify runs/a --repeat 2"),
+        (lambda: gymcli.runs("runs"), "runs runs"),
+        (lambda: gymcli.check("mcqa", limit=2), "check mcqa -n 2"),
+        (lambda: gymcli.check("mcqa", "arithmetic", limit=2), "check mcqa arithmetic -n 2"),
+    ],
+)
+def test_calls_return_what_commands_print(folder, monkeypatch, call, command):
+    monkeypatch.chdir(folder)
+    result = in_loop(call)
+    printed = msgspec.json.decode(gym(*shlex.split(command), "--json").stdout)
+    assert _without_times(as_json(result)) == _without_times(printed)
+    assert len(result.to_dataframe()) == len(result.rows())
+    assert result._repr_html_().startswith("<table><caption>")
+
+
+def _without_times(value):
+    """Return a JSON value without the findings on speed, which differ each time."""
+    if isinstance(value, list):
+        return [_without_times(item) for item in value]
+    if isinstance(value, dict):
+        if value.get("check") == "speed":
+            return "speed"
+        return {name: _without_times(item) for name, item in value.items()}
+    return value
+
+
+def test_collect_returns_what_the_command_prints(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+
+    async def collected():
+        return await gymcli.collect("sums.jsonl", model="oracle", out="runs/a")
+
+    printed = msgspec.json.decode(
+        gym("collect", "sums.jsonl", "--model", "oracle", "--out", "runs/a", "--json").stdout
+    )
+    assert as_json(asyncio.run(collected())) == printed
+
+
+def test_gates_have_a_verdict(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    report = gymcli.gate("runs/a", "mean_reward >= 0.2", "coverage < 1")
+    assert [gate.verdict for gate in report.gates] == ["PASS", "FAIL"]
+    assert report.verdict == "FAIL"
+    assert gymcli.gate("runs/a", "coverage == 1").verdict == "PASS"
+
+
+def test_pending_conversations_alone_can_be_scored(folder):
+    assert gymcli.verify(folder / "runs" / "a", pending=True).num_scored == 0
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: gymcli.Endpoint(base_ur="x", model="m"), 'did you mean "base_url"'),
+        (lambda: gymcli.check(gymcli.Judge), "is not a name; write the environment's name"),
+        (lambda: gymcli.check("mcqa", limit="some"), "check: limit: is not a whole number"),
+        (lambda: gymcli.collect(3), "collect: 3 is not the path or the name of tasks"),
+        (lambda: gymcli.measure(), "measure: name a run"),
+        (lambda: gymcli.measure(3), "measure: 3 is not the path of a run"),
+        (lambda: gymcli.measure("runs/a", by=3), "measure: by: must be a list"),
+        (lambda: gymcli.measure("runs/a", baseline="gone"), "baseline=gone: there is no such run"),
+        (lambda: gymcli.gate("runs/a"), "gate: name a condition"),
+        (lambda: gymcli.gate("runs/a", "difference > 0"), "needs baseline=RUN"),
+        (lambda: gymcli.gate("runs/a", "pass@9 > 0"), "runs/a: pass@9 > 0: no task has more than"),
+        (lambda: gymcli.gate("runs/a", "mean > 0"), 'there is no number "mean"'),
+        (lambda: gymcli.compare("runs/a"), "compare: name two runs or more"),
+        (lambda: gymcli.compare("runs/a", "runs/b", margin="x"), "margin: is not a number"),
+        (lambda: gymcli.verify("runs/a", repeat=1), "verify: repeat: must be 2 or more"),
+        (lambda: gymcli.verify("runs/a", repeat=2, out="o"), "--repeat writes nothing"),
+        (lambda: gymcli.runs("gone"), "gone: there is no such folder"),
+    ],
+)
+def test_errors_are_ours(folder, monkeypatch, call, message):
+    monkeypatch.chdir(folder)
+    with pytest.raises(GymError) as raised:
+        call()
+    assert message in str(raised.value)
+
+
+def test_a_coroutine_runs_where_a_loop_runs():
+    async def double(number):
+        await asyncio.sleep(0)
+        return 2 * number
+
+    assert run_blocking(double(2)) == 4
+    assert in_loop(lambda: run_blocking(double(2))) == 4
+    assert in_loop(lambda: call_blocking(lambda: asyncio.run(double(3)))) == 6
+    with pytest.raises(UsageError, match="no"):
+        in_loop(lambda: run_blocking(_refuse()))
+
+
+async def _refuse():
+    raise UsageError("no")
+
+
+def test_commands_import_the_library_when_they_run():
+    source = (
+        "import sys, importlib\n"
+        "for name in ('collect', 'metrics', 'verify', 'compare', 'check', 'runs'):\n"
+        "    importlib.import_module(f'gymcli.commands.{name}')\n"
+        "names = [name for name in sys.modules if name.startswith('gymcli.library.')]\n"
+        "print(*(name for name in names if not name.endswith('_options')))\n"
+        "print('numpy' in sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, check=True, text=True
+    )
+    assert done.stdout == "\nFalse\n"

@@ -1,0 +1,64 @@
+"""Tests of what every result of a call offers: a data frame, and a table in a notebook."""
+
+import sys
+from types import ModuleType
+
+import pytest
+
+from gymcli.errors import MissingPackageError
+from gymcli.library.result import Result, Results
+from tests.commands.running import HOSTILE
+
+
+class Table(Result):
+    title = f"<b>{HOSTILE}"
+
+    def __init__(self, *rows):
+        self._rows = list(rows)
+
+    def rows(self):
+        return self._rows
+
+
+def test_a_data_frame_has_the_rows():
+    frame = Table({"a": 1, "b": [1.5]}, {"a": 2, "b": None}).to_dataframe()
+    assert list(frame.columns) == ["a", "b"]
+    assert list(frame["a"]) == [1, 2]
+
+
+def test_a_data_frame_is_of_polars_if_only_that_is_installed(monkeypatch):
+    polars = ModuleType("polars")
+    polars.DataFrame = lambda rows, infer_schema_length: (rows, infer_schema_length)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    monkeypatch.setitem(sys.modules, "polars", polars)
+    assert Table({"a": 1}).to_dataframe() == ([{"a": 1}], None)
+
+
+def test_a_data_frame_needs_one_of_them(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    monkeypatch.setitem(sys.modules, "polars", None)
+    with pytest.raises(MissingPackageError, match="pip install pandas, or polars"):
+        Table({"a": 1}).to_dataframe()
+
+
+def test_a_table_shows_nothing_unescaped():
+    table = Table({"<i>": "<script>alert(1)</script>", "b": 0.123456, "c": None})._repr_html_()
+    assert "<script" not in table
+    assert "<th>&lt;i&gt;</th>" in table
+    assert "<td>&lt;script&gt;alert(1)&lt;/script&gt;</td><td>0.1235</td><td></td>" in table
+    assert "<caption>&lt;b&gt;" in table
+
+
+def test_a_table_is_not_longer_than_a_screen():
+    table = Table(*({"a": "x" * 1000} for _ in range(100)))._repr_html_()
+    assert table.count("<tr>") == 61
+    assert table.endswith("<p>and 40 more rows</p>")
+    assert len(table) < 20_000
+
+
+def test_results_have_the_rows_of_all():
+    results = Results([Table({"a": 1}), Table({"a": 2})])
+    assert results.rows() == [{"a": 1}, {"a": 2}]
+    assert results.title == Table.title
+    assert Results().rows() == []
+    assert "<table>" in Results()._repr_html_()
