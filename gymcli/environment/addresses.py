@@ -9,11 +9,6 @@ from urllib.parse import urlsplit
 def checked_address(value: str, *, name: str, example: str) -> str:
     """Return an address without its trailing slash.
 
-    Args:
-        value: The address.
-        name: What the message calls it.
-        example: An example for the message.
-
     Raises:
         ValueError: The address is invalid; the message does not show it, since it may hold a
             secret, unless it is an option.

@@ -102,13 +102,8 @@ class Chat:
     ) -> JSONObject:
         """Return the body, ready for `msgspec.json.encode`; it shares data with the request.
 
-        Args:
-            request: The request.
-            model: The model's name as the endpoint knows it.
-            stream: Ask for server-sent events instead of one body.
-            send_reasoning: The key under which the reasoning of earlier assistant messages is
-                sent back; None: it is not sent.
-            send_fields: The fields of the `extra` of earlier messages and calls to send back.
+        `send_reasoning` is the key under which earlier reasoning is sent back, if at all;
+        `send_fields` names the fields of the `extra` of earlier messages and calls to send back.
         """
         params = request.params
         left_out = _NOT_COPIED if request.tools else _NOT_COPIED | _WITH_TOOLS_ONLY

@@ -61,12 +61,7 @@ class Client:
     At most `concurrency` requests are in flight at an address, however many callers there are; a
     request that waits for its next try does not count.
 
-    Args:
-        endpoint: The endpoint to ask.
-        concurrency: The most requests in flight at an address.
-        limiters: The run's limiters; other models of the run may share an address.
-        clock: Returns the time in seconds.
-        sleep: Waits for a number of seconds.
+    `limiters` are those of the run, whose other models may share an address.
     """
 
     def __init__(
@@ -147,10 +142,8 @@ class Client:
     def payload(self, request: Request, *, sends_back: bool = False) -> bytes:
         """Return the encoded body of a request.
 
-        Args:
-            request: The request.
-            sends_back: The request continues a conversation with this endpoint: send the fields of
-                earlier messages that it wants back, and ask for token ids if these are recorded.
+        `sends_back`: the request continues a conversation with this endpoint, so send the fields of
+        earlier messages that it wants back, and ask for token ids if these are recorded.
 
         Raises:
             RequestRefusedError: The request cannot be encoded as JSON.
@@ -223,9 +216,7 @@ class Conversation:
     async def answer(self, request: Request, *, sends_back: bool = True) -> Answer:
         """Answer a request with one message.
 
-        Args:
-            request: The request; its `tries` counts the failed ones.
-            sends_back: As for `Client.payload`.
+        Its `tries` counts the failed ones; `sends_back` is as for `Client.payload`.
 
         Raises:
             ModelError: The endpoint sent no usable answer.
@@ -266,10 +257,8 @@ class Conversation:
             return answer
         if answer.tokens is not None and answer.tokens.logprob_mode != "processed":
             # Ids that the schema forbids had a part of the probability.
-            mode = answer.tokens.logprob_mode
-            answer.tokens.off_policy = (
-                f"{mode} log-probabilities of an answer that emulate_tools constrains"
-            )
+            reason = "log-probabilities of an answer that emulate_tools constrains"
+            answer.tokens.off_policy = f"{answer.tokens.logprob_mode} {reason}"
         # Ids of calls must differ between the turns of a conversation.
         turn = sum(message.role == "assistant" for message in request.messages)
         return restore(answer, id_prefix=f"call_{turn}")

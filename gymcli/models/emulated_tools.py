@@ -236,8 +236,13 @@ def _without_calls(messages: list[Message]) -> list[Message]:
             text = "\n".join(line for line in lines if line)
             written.append(Message(role="assistant", content=text, reasoning=message.reasoning))
         elif message.role == "tool":
-            name = names.get(message.tool_call_id, "the tool")
-            written.append(Message(role="user", content=_result(name, message.content)))
+            heading = f"Result of {names.get(message.tool_call_id, 'the tool')}:"
+            result = message.content
+            if isinstance(result, list):
+                result = [{"type": "text", "text": heading}, *result]
+            else:
+                result = f"{heading} {result or ''}"
+            written.append(Message(role="user", content=result))
         else:
             written.append(message)
     return written
@@ -249,9 +254,3 @@ def _call_text(call: ToolCall) -> str:
     except JSON_ERRORS:
         arguments = call.arguments
     return msgspec.json.encode({"tool": call.name, "arguments": arguments}).decode()
-
-
-def _result(name: str, content: str | list[JSONObject] | None) -> str | list[JSONObject]:
-    if isinstance(content, list):
-        return [{"type": "text", "text": f"Result of {name}:"}, *content]
-    return f"Result of {name}: {content or ''}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, TypeAlias
 
 from gymcli.models.chat import decode
 from gymcli.models.endpoint import max_answer_tokens
@@ -37,386 +37,235 @@ Meaning: TypeAlias = Literal[
 """
 
 
-class Wording(NamedTuple):
-    """One way in which an error is said."""
-
-    pattern: str
-    """A regular expression for the start of a code, type or message."""
-    provider: str
-    """Who sends it."""
-    source: str
-    """Where it was read: `owner/repository#number` on GitHub, an address, or `unverified`."""
-
-
-_PI_PATTERNS = "https://github.com/earendil-works/pi/blob/main/packages/ai/src/utils/overflow.ts"
-_OPENROUTER_ERRORS = "https://openrouter.ai/docs/api/reference/errors-and-debugging"
-
-WORDINGS: dict[Meaning, tuple[Wording, ...]] = {
-    "context overflow": (
+WORDINGS: dict[Meaning, dict[str, str]] = {
+    "context overflow": {
         # Codes and types.
-        Wording(r"context_length_exceeded(:|$)", "OpenAI, Azure, Groq", "crewAIInc/crewAI#701"),
-        Wording(
-            r"exceed_context_size_error(:|$)", "llama.cpp", "DraconDev/pi-goal-list-loop-audit#48"
-        ),
-        Wording(
-            r"model_max_prompt_tokens_exceeded(:|$)", "GitHub Copilot", "microsoft/vscode#289219"
-        ),
-        Wording(r"1261$", "Zhipu", "zeroclaw-labs/zeroclaw#4124"),
-        Wording(r"litellm\.ContextWindowExceededError", "LiteLLM", "entropy-research/Devon#88"),
+        r"context_length_exceeded(:|$)": "OpenAI, Azure, Groq; crewAIInc/crewAI#701",
+        r"exceed_context_size_error(:|$)": "llama.cpp; DraconDev/pi-goal-list-loop-audit#48",
+        r"model_max_prompt_tokens_exceeded(:|$)": "GitHub Copilot; microsoft/vscode#289219",
+        r"1261$": "Zhipu; zeroclaw-labs/zeroclaw#4124",
+        r"litellm\.ContextWindowExceededError": "LiteLLM; entropy-research/Devon#88",
         # Messages.
-        Wording(
-            r"((this|the) (model|endpoint)'s )?maximum context length (is \d|has been exceeded)",
-            "OpenAI, vLLM, DeepSeek, OpenRouter, NVIDIA Dynamo, Cloudflare",
-            "vllm-project/vllm#20409",
+        r"((this|the) (model|endpoint)'s )?maximum context length (is \d|has been exceeded)": (
+            "OpenAI, vLLM, DeepSeek, OpenRouter, NVIDIA Dynamo, Cloudflare; vllm-project/vllm#20409"
         ),
-        Wording(
-            r"(your|the) (input|prompt|request) exceeds? the context window\b",
-            "OpenAI",
-            "dyad-sh/dyad#1672",
+        r"(your|the) (input|prompt|request) exceeds? the context window\b": (
+            "OpenAI; dyad-sh/dyad#1672"
         ),
-        Wording(
-            r"input tokens exceed the configured limit of \d+ tokens(?! per)",
-            "OpenAI",
-            "archi-physics/archi#497",
+        r"input tokens exceed the configured limit of \d+ tokens(?! per)": (
+            "OpenAI; archi-physics/archi#497"
         ),
-        Wording(
-            r"invalid '(messages|input)\[\d+\]\.content(\[\d+\]\.text)?': string too long",
-            "OpenAI",
-            "unverified",
+        r"invalid '(messages|input)\[\d+\]\.content(\[\d+\]\.text)?': string too long": (
+            "OpenAI; unverified"
         ),
-        Wording(
+        (
             r"'max_tokens' or 'max_completion_tokens' is too large: \d+\. "
-            r"this model's maximum context",
-            "vLLM",
-            "UKGovernmentBEIS/inspect_ai#2634",
+            r"this model's maximum context"
+        ): ("vLLM; UKGovernmentBEIS/inspect_ai#2634"),
+        r"the ((de|en)coder )?prompt \(.{0,40}length \d+\) is (too long|longer than)": (
+            "vLLM; vllm-project/vllm#12165"
         ),
-        Wording(
-            r"the ((de|en)coder )?prompt \(.{0,40}length \d+\) is (too long|longer than)",
-            "vLLM",
-            "vllm-project/vllm#12165",
+        r"input length \(\d+\) exceeds (the )?model's maximum context length": (
+            "vLLM; PrimeIntellect-ai/prime-rl#2535"
         ),
-        Wording(
-            r"input length \(\d+\) exceeds (the )?model's maximum context length",
-            "vLLM",
-            "PrimeIntellect-ai/prime-rl#2535",
+        r"you passed \d+ input .{0,80}the model's context length is only \d+ tokens": (
+            "vLLM; unverified"
         ),
-        Wording(
-            r"you passed \d+ input .{0,80}the model's context length is only \d+ tokens",
-            "vLLM",
-            "unverified",
+        # What is left for the answer; -1 and -2 are what a user writes for "no limit".
+        r"max_(completion_)?tokens must be at least 1, got -(?![12]\b)\d+": (
+            "vLLM; vllm-project/vllm#4667"
         ),
-        Wording(
-            # What is left for the answer; -1 and -2 are what a user writes for "no limit".
-            r"max_(completion_)?tokens must be at least 1, got -(?![12]\b)\d+",
-            "vLLM",
-            "vllm-project/vllm#4667",
+        r"(the )?input \(\d+ tokens\) is longer than the model's context length": (
+            "SGLang, Together; QwenLM/Qwen3#1321"
         ),
-        Wording(
-            r"(the )?input \(\d+ tokens\) is longer than the model's context length",
-            "SGLang, Together",
-            "QwenLM/Qwen3#1321",
+        r"input length \(\d+ tokens\) exceeds the maximum allowed length": (
+            "SGLang; sgl-project/sglang#4048"
         ),
-        Wording(
-            r"input length \(\d+ tokens\) exceeds the maximum allowed length",
-            "SGLang",
-            "sgl-project/sglang#4048",
+        r"requested token count exceeds the model's maximum context length": (
+            "SGLang, Cloudflare; anomalyco/opencode#25230"
         ),
-        Wording(
-            r"requested token count exceeds the model's maximum context length",
-            "SGLang, Cloudflare",
-            "anomalyco/opencode#25230",
+        r"(the )?request (\(\d+ tokens\) )?exceeds the available context size": (
+            "llama.cpp; openclaw/openclaw#64196"
         ),
-        Wording(
-            r"(the )?request (\(\d+ tokens\) )?exceeds the available context size",
-            "llama.cpp",
-            "openclaw/openclaw#64196",
+        r"requested tokens (\(\d+\) )?exceed context window": (
+            "llama-cpp-python; abetlen/llama-cpp-python#416"
         ),
-        Wording(
-            r"requested tokens (\(\d+\) )?exceed context window",
-            "llama-cpp-python",
-            "abetlen/llama-cpp-python#416",
+        r"trying to keep the first \d+ tokens when context the overflows": (
+            "LM Studio; lmstudio-ai/lmstudio-bug-tracker#546"
         ),
-        Wording(
-            r"trying to keep the first \d+ tokens when context the overflows",
-            "LM Studio",
-            "lmstudio-ai/lmstudio-bug-tracker#546",
+        r"the number of tokens to keep from the initial prompt is greater than the context": (
+            "LM Studio; lmstudio-ai/lmstudio-bug-tracker#2205"
         ),
-        Wording(
-            r"the number of tokens to keep from the initial prompt is greater than the context",
-            "LM Studio",
-            "lmstudio-ai/lmstudio-bug-tracker#2205",
+        r"cannot truncate prompt with n_keep \(\d+\) >= n_ctx \(\d+\)": (
+            "LM Studio; anomalyco/opencode#11141"
         ),
-        Wording(
-            r"cannot truncate prompt with n_keep \(\d+\) >= n_ctx \(\d+\)",
-            "LM Studio",
-            "anomalyco/opencode#11141",
+        r"input length \d+ exceeds context length \d+": "LM Studio; lmstudio-ai/model-catalog#38",
+        r"prompt too long; exceeded (max )?context length": "Ollama; earendil-works/pi#2626",
+        r"(the )?input length exceeds (the )?(maximum )?context length": "Ollama; unverified",
+        r"(input (validation )?error: )?`inputs` tokens \+ `max_new_tokens` must be <=": (
+            "Text Generation Inference, Together; huggingface/text-generation-inference#628"
         ),
-        Wording(
-            r"input length \d+ exceeds context length \d+",
-            "LM Studio",
-            "lmstudio-ai/model-catalog#38",
+        r"(input (validation )?error: )?`inputs` must have less than \d+ tokens": (
+            "Text Generation Inference; huggingface/text-generation-inference#695"
         ),
-        Wording(
-            r"prompt too long; exceeded (max )?context length", "Ollama", "earendil-works/pi#2626"
-        ),
-        Wording(
-            r"(the )?input length exceeds (the )?(maximum )?context length", "Ollama", "unverified"
-        ),
-        Wording(
-            r"(input (validation )?error: )?`inputs` tokens \+ `max_new_tokens` must be <=",
-            "Text Generation Inference, Together",
-            "huggingface/text-generation-inference#628",
-        ),
-        Wording(
-            r"(input (validation )?error: )?`inputs` must have less than \d+ tokens",
-            "Text Generation Inference",
-            "huggingface/text-generation-inference#695",
-        ),
-        Wording(
+        (
             r"((encountered an error when fetching|cannot process) new request: )?"
-            r"prompt length \(\d+\) (fills or )?exceeds (the )?max",
-            "TensorRT-LLM, Triton",
-            "triton-inference-server/tensorrtllm_backend#565",
+            r"prompt length \(\d+\) (fills or )?exceeds (the )?max"
+        ): ("TensorRT-LLM, Triton; triton-inference-server/tensorrtllm_backend#565"),
+        r"prompt length \(\d+\) fills or exceeds": "NeMo RL; NVIDIA-NeMo/RL#3844",
+        r"`?default_max_tokens`? \(-\d+\) must be greater than 0": (
+            "TensorRT-LLM; ai-dynamo/dynamo#6605"
         ),
-        Wording(r"prompt length \(\d+\) fills or exceeds", "NeMo RL", "NVIDIA-NeMo/RL#3844"),
-        Wording(
-            r"`?default_max_tokens`? \(-\d+\) must be greater than 0",
-            "TensorRT-LLM",
-            "ai-dynamo/dynamo#6605",
+        r"prompt too long: \d+ tokens exceeds max_seq_len": "atlas; 0xBakeer/inference-atlas#184",
+        r"prompt is too long(: \d+ tokens|\.?$)": "Anthropic; stackblitz/bolt.new#2449",
+        r"the prompt is too long: \d+, model maximum context length": (
+            "Fireworks; fw-ai/cookbook#134"
         ),
-        Wording(
-            r"prompt too long: \d+ tokens exceeds max_seq_len",
-            "atlas",
-            "0xBakeer/inference-atlas#184",
+        r"input length and `?max_tokens`? exceed context limit": (
+            "Anthropic, Amazon Bedrock; continuedev/continue#6080"
         ),
-        Wording(r"prompt is too long(: \d+ tokens|\.?$)", "Anthropic", "stackblitz/bolt.new#2449"),
-        Wording(
-            r"the prompt is too long: \d+, model maximum context length",
-            "Fireworks",
-            "fw-ai/cookbook#134",
+        r"(the )?input is too long( for requested model|\.?$)": (
+            "Amazon Bedrock; continuedev/continue#9592"
         ),
-        Wording(
-            r"input length and `?max_tokens`? exceed context limit",
-            "Anthropic, Amazon Bedrock",
-            "continuedev/continue#6080",
+        r"prompt tokens \(\d+\) exceed model maximum \(\d+\)": (
+            "Amazon Bedrock; https://github.com/earendil-works/pi/blob/main/packages/ai/test/overflow.test.ts"
         ),
-        Wording(
-            r"(the )?input is too long( for requested model|\.?$)",
-            "Amazon Bedrock",
-            "continuedev/continue#9592",
+        r"(the )?input token count.{0,20} exceeds the maximum number of tokens(?! per)": (
+            "Google; google-gemini/gemini-cli#6678"
         ),
-        Wording(
-            r"prompt tokens \(\d+\) exceed model maximum \(\d+\)",
-            "Amazon Bedrock",
-            "https://github.com/earendil-works/pi/blob/main/packages/ai/test/overflow.test.ts",
+        r"unable to submit request because the input token count is \d+": (
+            "Google Vertex; google-gemini/gemini-cli#19727"
         ),
-        Wording(
-            r"(the )?input token count.{0,20} exceeds the maximum number of tokens(?! per)",
-            "Google",
-            "google-gemini/gemini-cli#6678",
+        r"this model's maximum prompt length is \d+": "xAI; cline/cline#3120",
+        r"prompt contains \d+ tokens.{0,40}, too large for model with \d+": (
+            "Mistral; https://github.com/earendil-works/pi/blob/main/packages/ai/src/utils/overflow.ts"
         ),
-        Wording(
-            r"unable to submit request because the input token count is \d+",
-            "Google Vertex",
-            "google-gemini/gemini-cli#19727",
+        r"prompt token count of \d+ exceeds the limit of \d+": (
+            "GitHub Copilot; microsoft/vscode-copilot-release#6700"
         ),
-        Wording(r"this model's maximum prompt length is \d+", "xAI", "cline/cline#3120"),
-        Wording(
-            r"prompt contains \d+ tokens.{0,40}, too large for model with \d+",
-            "Mistral",
-            _PI_PATTERNS,
+        r"please reduce the length of the messages or completion": (
+            "Groq, Cerebras; cline/cline#5140"
         ),
-        Wording(
-            r"prompt token count of \d+ exceeds the limit of \d+",
-            "GitHub Copilot",
-            "microsoft/vscode-copilot-release#6700",
+        r"your request exceeded model token limit: \d": "Moonshot; MoonshotAI/kimi-cli#2011",
+        r"prompt (exceeds max length|超长)[.。]?$": "Zhipu; open-octo/octo-agent#2124",
+        r"range of input length should be \[1, ?\d+\]": "DashScope; QwenLM/qwen-code#98",
+        r"(invalid params, )?context window exceeds limit": "MiniMax; MiniMax-AI/MiniMax-M2#119",
+        r"length of prompt_tokens \(\d+\) must be less than max_seq_len": (
+            "SiliconFlow; langgenius/dify#19394"
         ),
-        Wording(
-            r"please reduce the length of the messages or completion",
-            "Groq, Cerebras",
-            "cline/cline#5140",
+        r"max_total_tokens \(\d+\) must be less than or equal to max_seq_len": (
+            "SiliconFlow; continuedev/continue#10993"
         ),
-        Wording(
-            r"your request exceeded model token limit: \d", "Moonshot", "MoonshotAI/kimi-cli#2011"
+        r"input length \d+ exceeds the maximum allowed input length of \d+ tokens": (
+            "Poolside; earendil-works/pi#4943"
         ),
-        Wording(r"prompt (exceeds max length|超长)[.。]?$", "Zhipu", "open-octo/octo-agent#2124"),
-        Wording(r"range of input length should be \[1, ?\d+\]", "DashScope", "QwenLM/qwen-code#98"),
-        Wording(
-            r"(invalid params, )?context window exceeds limit",
-            "MiniMax",
-            "MiniMax-AI/MiniMax-M2#119",
+        r"the estimated number of input and maximum output tokens \(\d+\) exceeded this": (
+            "Cloudflare; unverified"
         ),
-        Wording(
-            r"length of prompt_tokens \(\d+\) must be less than max_seq_len",
-            "SiliconFlow",
-            "langgenius/dify#19394",
+        r"too many tokens: (total number of tokens|size limit exceeded)": (
+            "Cohere; cohere-ai/sandbox-topically#4"
         ),
-        Wording(
-            r"max_total_tokens \(\d+\) must be less than or equal to max_seq_len",
-            "SiliconFlow",
-            "continuedev/continue#10993",
+        r"total tokens of image and text exceed max message tokens": "Volcengine; unverified",
+    },
+    "full cache": {
+        r"(the )?context size has been exceeded": (
+            "llama.cpp, LM Studio; lmstudio-ai/lmstudio-bug-tracker#1757"
         ),
-        Wording(
-            r"input length \d+ exceeds the maximum allowed input length of \d+ tokens",
-            "Poolside",
-            "earendil-works/pi#4943",
-        ),
-        Wording(
-            r"the estimated number of input and maximum output tokens \(\d+\) exceeded this",
-            "Cloudflare",
-            "unverified",
-        ),
-        Wording(
-            r"too many tokens: (total number of tokens|size limit exceeded)",
-            "Cohere",
-            "cohere-ai/sandbox-topically#4",
-        ),
-        Wording(
-            r"total tokens of image and text exceed max message tokens", "Volcengine", "unverified"
-        ),
-    ),
-    "full cache": (
-        Wording(
-            r"(the )?context size has been exceeded",
-            "llama.cpp, LM Studio",
-            "lmstudio-ai/lmstudio-bug-tracker#1757",
-        ),
-    ),
-    "filtered": (
+    },
+    "filtered": {
         # Codes and types.
-        Wording(r"content_filter$", "Azure, Moonshot", "compl-ai/compl-ai#20"),
-        Wording(r"ResponsibleAIPolicyViolation$", "Azure", "vibrantlabsai/ragas#649"),
-        Wording(r"content_policy_violation(:|$)", "OpenAI, OpenRouter", "songquanpeng/one-api#737"),
-        Wording(r"data_?inspection_?failed(:|$)", "DashScope", "camel-ai/owl#432"),
-        Wording(r"1301$", "Zhipu", "langchain4j/langchain4j#1079"),
-        Wording(r"sensitive_words_detected(:|$)", "New API", "openai/openai-cookbook#1224"),
-        Wording(r"(Input|Output)?\w{0,12}SensitiveContentDetected\b", "Volcengine", "unverified"),
-        Wording(r"litellm\.ContentPolicyViolationError", "LiteLLM", "BerriAI/litellm#16231"),
+        r"content_filter$": "Azure, Moonshot; compl-ai/compl-ai#20",
+        r"ResponsibleAIPolicyViolation$": "Azure; vibrantlabsai/ragas#649",
+        r"content_policy_violation(:|$)": "OpenAI, OpenRouter; songquanpeng/one-api#737",
+        r"data_?inspection_?failed(:|$)": "DashScope; camel-ai/owl#432",
+        r"1301$": "Zhipu; langchain4j/langchain4j#1079",
+        r"sensitive_words_detected(:|$)": "New API; openai/openai-cookbook#1224",
+        r"(Input|Output)?\w{0,12}SensitiveContentDetected\b": "Volcengine; unverified",
+        r"litellm\.ContentPolicyViolationError": "LiteLLM; BerriAI/litellm#16231",
         # Messages.
-        Wording(
-            r"the response was filtered due to the prompt triggering",
-            "Azure",
-            "openai/openai-python#331",
+        r"the response was filtered due to the prompt triggering": (
+            "Azure; openai/openai-python#331"
         ),
-        Wording(
-            r"invalid prompt: (your prompt was flagged|we've limited access)",
-            "OpenAI",
-            "microsoft/PyRIT#1463",
+        r"invalid prompt: (your prompt was flagged|we've limited access)": (
+            "OpenAI; microsoft/PyRIT#1463"
         ),
-        Wording(
-            r"your request was rejected as a result of our safety system",
-            "OpenAI",
-            "songquanpeng/one-api#737",
+        r"your request was rejected as a result of our safety system": (
+            "OpenAI; songquanpeng/one-api#737"
         ),
-        Wording(
-            r"([\w./:-]+ requires moderation .{0,100})?your input was flagged",
-            "OpenRouter",
-            _OPENROUTER_ERRORS,
+        r"([\w./:-]+ requires moderation .{0,100})?your input was flagged": (
+            "OpenRouter; https://openrouter.ai/docs/api/reference/errors-and-debugging"
         ),
-        Wording(
-            r"(in|out)put( \w+)? data may contain inappropriate content",
-            "DashScope",
-            "QwenLM/qwen-code#3145",
+        r"(in|out)put( \w+)? data may contain inappropriate content": (
+            "DashScope; QwenLM/qwen-code#3145"
         ),
-        Wording(r"content exists risk", "DeepSeek", "deepseek-ai/DeepSeek-V2#30"),
-        Wording(
-            r"系统检测到输入或生成内容可能包含不安全或敏感内容",
-            "Zhipu",
-            "langchain4j/langchain4j#1079",
+        r"content exists risk": "DeepSeek; deepseek-ai/DeepSeek-V2#30",
+        r"系统检测到输入或生成内容可能包含不安全或敏感内容": "Zhipu; langchain4j/langchain4j#1079",
+        r"the request was rejected because it was considered high risk": (
+            "Moonshot; TauricResearch/TradingAgents#1305"
         ),
-        Wording(
-            r"the request was rejected because it was considered high risk",
-            "Moonshot",
-            "TauricResearch/TradingAgents#1305",
+        r"content violates usage guidelines": "xAI; UKGovernmentBEIS/inspect_ai#2267",
+        r"output blocked by content filtering policy": "Anthropic; anthropics/claude-code#6195",
+        r"(in|out)put new_sensitive": "MiniMax; esengine/DeepSeek-Reasonix#6818",
+        r"violated guardrail policy": "LiteLLM with Amazon Bedrock; BerriAI/litellm#8239",
+    },
+    "malformed call": {
+        r"tool_use_failed$": "Groq; groq/groq-typescript#28",
+        r"json_validate_failed$": "Groq; thepersonalaicompany/amurex-backend#38",
+        r"error parsing tool call: raw='": "Ollama; ollama/ollama#17638",
+    },
+    "permanent": {
+        r"(image|audio|video) input is not supported": (
+            "llama.cpp, with status 500; ggml-org/llama.cpp#15377"
         ),
-        Wording(r"content violates usage guidelines", "xAI", "UKGovernmentBEIS/inspect_ai#2267"),
-        Wording(
-            r"output blocked by content filtering policy",
-            "Anthropic",
-            "anthropics/claude-code#6195",
+        r"\w+ param requires --jinja": "llama.cpp, with status 500; defilantech/LLMKube#126",
+        r"this server does not support": "llama.cpp, with status 500 or 501; unverified",
+        r"insufficient_quota(:|$)": (
+            "OpenAI, with status 429: no money left; Pythagora-io/gpt-pilot#340"
         ),
-        Wording(r"(in|out)put new_sensitive", "MiniMax", "esengine/DeepSeek-Reasonix#6818"),
-        Wording(
-            r"violated guardrail policy", "LiteLLM with Amazon Bedrock", "BerriAI/litellm#8239"
+        r"request too large for": (
+            "OpenAI and Groq: one request is above the rate; assafelovic/gpt-researcher#985"
         ),
-    ),
-    "malformed call": (
-        Wording(r"tool_use_failed$", "Groq", "groq/groq-typescript#28"),
-        Wording(r"json_validate_failed$", "Groq", "thepersonalaicompany/amurex-backend#38"),
-        Wording(
-            r"error parsing tool call: raw='",
-            "Ollama",
-            "ollama/ollama#17638",
+    },
+    "hopeless": {
+        r"insufficient_quota(:|$)": "OpenAI: no money left; Pythagora-io/gpt-pilot#340",
+        r"model_not_found(:|$)": "OpenAI; unverified",
+        r"the model .{1,200} does not exist": "vLLM, SGLang; unverified",
+        r"model \S{1,200} not found": "Ollama; netease-youdao/QAnything#555",
+        r"[\w./:-]{1,200} is not a valid model id": "OpenRouter; RightNow-AI/openfang#697",
+    },
+    "rate limit": {
+        r"rate_limit_(exceeded|error|reached)(:|$)": (
+            "OpenAI, Anthropic; anthropics/claude-code#55789"
         ),
-    ),
-    "permanent": (
-        Wording(
-            r"(image|audio|video) input is not supported",
-            "llama.cpp, with status 500",
-            "ggml-org/llama.cpp#15377",
+        r"(user)?rateLimitExceeded$": "Google; google-gemini/gemini-cli#2336",
+        r"resource_exhausted$": "Google; google-gemini/gemini-cli#2020",
+        r"(rate_limited|too_many_requests)$": (
+            "GitHub Copilot, Azure; microsoft/vscode-copilot-release#5795"
         ),
-        Wording(
-            r"\w+ param requires --jinja", "llama.cpp, with status 500", "defilantech/LLMKube#126"
+        r"throttling(exception|\.\w+)?$": "Amazon Bedrock, DashScope; jin-bo/agentao#88",
+        r"api rate limit exceeded": "GitHub; Shubhamsaboo/awesome-llm-apps#7",
+        r"you have exceeded a secondary rate limit": "GitHub; hisxo/gitGraber#41",
+        r"(sorry, )?you have been rate[- ]limited": (
+            "GitHub Copilot; microsoft/vscode-copilot-release#5795"
         ),
-        Wording(r"this server does not support", "llama.cpp, with status 500 or 501", "unverified"),
-        Wording(
-            r"insufficient_quota(:|$)",
-            "OpenAI, with status 429: no money left",
-            "Pythagora-io/gpt-pilot#340",
+        r"sorry, your request was rate-limited": (
+            "GitHub Copilot; microsoft/vscode-copilot-release#2627"
         ),
-        Wording(
-            r"request too large for",
-            "OpenAI and Groq: one request is above the rate",
-            "assafelovic/gpt-researcher#985",
+        r"(api )?rate limit (was |has been |is )?(exceeded|reached)": (
+            "many; RooCodeInc/Roo-Code#426"
         ),
-    ),
-    "hopeless": (
-        Wording(r"insufficient_quota(:|$)", "OpenAI: no money left", "Pythagora-io/gpt-pilot#340"),
-        Wording(r"model_not_found(:|$)", "OpenAI", "unverified"),
-        Wording(r"the model .{1,200} does not exist", "vLLM, SGLang", "unverified"),
-        Wording(r"model \S{1,200} not found", "Ollama", "netease-youdao/QAnything#555"),
-        Wording(
-            r"[\w./:-]{1,200} is not a valid model id", "OpenRouter", "RightNow-AI/openfang#697"
-        ),
-    ),
-    "rate limit": (
-        Wording(
-            r"rate_limit_(exceeded|error|reached)(:|$)",
-            "OpenAI, Anthropic",
-            "anthropics/claude-code#55789",
-        ),
-        Wording(r"(user)?rateLimitExceeded$", "Google", "google-gemini/gemini-cli#2336"),
-        Wording(r"resource_exhausted$", "Google", "google-gemini/gemini-cli#2020"),
-        Wording(
-            r"(rate_limited|too_many_requests)$",
-            "GitHub Copilot, Azure",
-            "microsoft/vscode-copilot-release#5795",
-        ),
-        Wording(r"throttling(exception|\.\w+)?$", "Amazon Bedrock, DashScope", "jin-bo/agentao#88"),
-        Wording(r"api rate limit exceeded", "GitHub", "Shubhamsaboo/awesome-llm-apps#7"),
-        Wording(r"you have exceeded a secondary rate limit", "GitHub", "hisxo/gitGraber#41"),
-        Wording(
-            r"(sorry, )?you have been rate[- ]limited",
-            "GitHub Copilot",
-            "microsoft/vscode-copilot-release#5795",
-        ),
-        Wording(
-            r"sorry, your request was rate-limited",
-            "GitHub Copilot",
-            "microsoft/vscode-copilot-release#2627",
-        ),
-        Wording(
-            r"(api )?rate limit (was |has been |is )?(exceeded|reached)",
-            "many",
-            "RooCodeInc/Roo-Code#426",
-        ),
-        Wording(r"too many requests\b", "many", "unverified"),
-    ),
-    "server error": (
-        Wording(r"(internal_)?server_error$", "OpenAI, without a status", "unverified"),
-        Wording(r"overloaded_error$", "Anthropic, without a status", "unverified"),
-    ),
+        r"too many requests\b": "many; unverified",
+    },
+    "server error": {
+        r"(internal_)?server_error$": "OpenAI, without a status; unverified",
+        r"overloaded_error$": "Anthropic, without a status; unverified",
+    },
 }
+"""The regular expressions for the start of a code, type or message that have a meaning.
+
+Each with who sends it, and where it was read: `owner/repository#number` on GitHub, an address, or
+`unverified`.
+"""
 
 TOO_LONG_ANSWERS = (
     # vLLM: "'max_tokens' or 'max_completion_tokens' is too large: 9000. This model's maximum
@@ -491,10 +340,7 @@ def _starting_with(patterns: Iterable[str]) -> re.Pattern[str]:
     return re.compile(f"{_PREFIXES}({'|'.join(patterns)})", re.IGNORECASE)
 
 
-_PATTERNS = {
-    meaning: _starting_with(wording.pattern for wording in wordings)
-    for meaning, wordings in WORDINGS.items()
-}
+_PATTERNS = {meaning: _starting_with(patterns) for meaning, patterns in WORDINGS.items()}
 _TOO_LONG_ANSWERS = [_starting_with([pattern]) for pattern in TOO_LONG_ANSWERS]
 _WRAPPED = re.compile(_PREFIXES + r"(?={)", re.IGNORECASE)
 _QUOTED_CALL = re.compile(r"error parsing tool call: raw='(?P<call>.*)', err=", re.DOTALL)

@@ -89,80 +89,63 @@ def finished_answer(
 ) -> Answer:
     """Build an answer; without text, its content is None if it has tool calls, else "".
 
-    Args:
-        body: The whole body, for its usage and the names of the model and the answer.
-        word: The endpoint's finish reason.
-        content: Text or chat content parts.
-        usage: The token counts.
-        reasoning: Pieces of reasoning that the endpoint sent separately from the text.
-        refusal: The text of a refusal.
-        calls: Tool calls.
-        logprobs: Log probabilities in chat shape.
-        extra: Other fields of the message.
-        response_items: The items that Chat Completions cannot express.
+    `body` is the whole one, for its usage and names, `word` the endpoint's finish reason, and
+    `reasoning` the pieces that it sent separately from the text.
 
     Raises:
         ServerError: The endpoint could not finish the answer.
-        InvalidAnswerError: The answer is empty, and not because of the model; or it has too many
-            calls.
+        InvalidAnswerError: It is empty, and not because of the model, or has too many calls.
     """
     # Google prefixes some: "function_call_filter: MALFORMED_FUNCTION_CALL", "FinishReason.SAFETY".
     word = None if word is None else str(word)[:_MAX_WORD]
-    prefixed = (word or "").strip().lower()
-    plain = re.sub(r"^(\w+_filter: |finishreason\.)", "", prefixed)
+    plain = re.sub(r"^(\w+_filter: |finishreason\.)", "", (word or "").strip().lower())
     if _INTERRUPTIONS.fullmatch(plain):
         raise ServerError(f'the endpoint ended the message with finish_reason "{word}"')
     if isinstance(content, str) and "think>" in content:
         thought, content = split_thought(content, is_separate=any(reasoning))
         reasoning = [*reasoning, thought]
-    if len(calls) > MAX_CALLS:
-        raise InvalidAnswerError(f"the answer has more than {MAX_CALLS:,} tool calls")
     tool_calls = tool_calls_of(calls) if calls else []
-    extra = extra or {}
+    message = Message(
+        role="assistant",
+        content=None if tool_calls and not content else content,
+        reasoning="\n".join(filter(None, reasoning)) or None,
+        refusal=refusal or None,
+        tool_calls=tool_calls,
+        response_items=response_items or [],
+        logprobs=logprobs,
+        extra=extra or {},
+    )
     meaning = _FINISH_REASONS.get(plain)
-    reason: FinishReason = meaning or "stop"
-    # OpenAI and vLLM report "stop" for a call whose tool the request had named. Beside a malformed
-    # call, those that came can be carried out.
-    if tool_calls and reason in ("stop", "malformed_call"):
-        reason = "tool_calls"
-    elif refusal and not tool_calls and reason in ("stop", "tool_calls"):
-        reason = "refusal"
-    elif reason in ("stop", "tool_calls") and not (
-        tool_calls
-        or (content if isinstance(content, list) else content.strip())
-        or any(reasoning)
-        or response_items
-        or any(extra.get(name) for name in _NOT_TEXT)
-    ):
-        reason = _reason_of_empty(word, meaning, body)
-    model, response_id = body.get("model"), body.get("id")
     return Answer(
-        message=Message(
-            role="assistant",
-            content=None if tool_calls and not content else content,
-            reasoning="\n".join(filter(None, reasoning)) or None,
-            refusal=refusal or None,
-            tool_calls=tool_calls,
-            response_items=response_items or [],
-            logprobs=logprobs,
-            extra=extra,
-        ),
-        finish_reason=reason,
+        message=message,
+        finish_reason=_reason_of(message, word, meaning, body),
         unknown_finish=word if meaning is None else None,
         usage=usage,
-        model=model if isinstance(model, str) and model else None,
-        response_id=response_id[:_MAX_WORD] if isinstance(response_id, str) else "",
+        model=text_in(body.get("model")) or None,
+        response_id=text_in(body.get("id"))[:_MAX_WORD],
     )
 
 
-def _reason_of_empty(
-    word: str | None, meaning: FinishReason | None, body: JSONObject
+def _reason_of(
+    message: Message, word: str | None, meaning: FinishReason | None, body: JSONObject
 ) -> FinishReason:
-    """Return the finish reason of an answer without text and calls.
-
-    Raises:
-        InvalidAnswerError: It is a failure of the endpoint.
-    """
+    reason = meaning or "stop"
+    # OpenAI and vLLM report "stop" for a call whose tool the request had named. Beside a malformed
+    # call, those that came can be carried out.
+    if message.tool_calls and reason in ("stop", "malformed_call"):
+        return "tool_calls"
+    if message.tool_calls or reason not in ("stop", "tool_calls"):
+        return reason
+    if message.refusal:
+        return "refusal"
+    content = message.content
+    if (
+        (content.strip() if isinstance(content, str) else content)
+        or message.reasoning
+        or message.response_items
+        or any(object_in(message.extra).get(name) for name in _NOT_TEXT)
+    ):
+        return reason
     counts = object_in(body.get("usage"))
     num_tokens = counts.get("completion_tokens", counts.get("output_tokens"))
     if meaning is None:
@@ -197,6 +180,8 @@ def split_thought(text: str, *, is_separate: bool = False) -> tuple[str, str]:
 
 def tool_calls_of(calls: Sequence[CallParts]) -> list[ToolCall]:
     """Return tool calls; those without an id get a unique `call_<n>`."""
+    if len(calls) > MAX_CALLS:
+        raise InvalidAnswerError(f"the answer has more than {MAX_CALLS:,} tool calls")
     ids = {call.id for call in calls if isinstance(call.id, str)}
     tool_calls = []
     number = 0

@@ -419,17 +419,13 @@ async def _read_events(
         events += new
         if reader.num_lines > _MAX_LINES:
             raise _too_large(place, f"a stream of more than {_MAX_LINES:,} lines")
-        if any(map(_is_last, new)):
+        # The Responses format has no [DONE]; the end of the response is its last event.
+        if any(event.strip() == _DONE or _END_OF_RESPONSE.search(event) for event in new):
             with contextlib.suppress(TimeoutError, aiohttp.ClientError):
                 async with asyncio.timeout(_END_SECONDS):
                     await response.content.readany()
             return events
     return events + reader.finish()
-
-
-def _is_last(event: bytes) -> bool:
-    # The Responses format has no [DONE]; the end of the response is its last event.
-    return event.strip() == _DONE or _END_OF_RESPONSE.search(event) is not None
 
 
 def _last_object(events: list[bytes]) -> JSONObject:

@@ -237,11 +237,8 @@ class CircuitBreaker:
 
     The `record_` methods return whether the state of the address changed.
 
-    Args:
-        place: The address, for messages.
-        deadline: Seconds after which an address that is down is given up.
-        overload_deadline: Seconds after which an address that only reports overload is given up.
-        clock: Returns the time in seconds.
+    An address that is down is given up after `deadline` seconds, one that only reports overload
+    after `overload_deadline`.
     """
 
     def __init__(
@@ -448,13 +445,7 @@ class ConcurrencyLimiter:
     After `admit` or `acquire` let a request through, it ends with `record_answer`, `record_failure`
     or `release`; `slot` does both.
 
-    Args:
-        breaker: Knows whether the address is up.
-        ceiling: The most requests in flight.
-        max_retry_after: The most seconds of wait that the address may ask for.
-        on_change: Called when the address goes down, comes back or is given up.
-        clock: Returns the time in seconds.
-        sleep: Waits for a number of seconds.
+    `on_change` is called when the address goes down, comes back or is given up.
     """
 
     def __init__(

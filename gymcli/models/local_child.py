@@ -79,17 +79,14 @@ def _serve(weights: str, name: str) -> xllamacpp.Server:
     params.endpoint_slots = False
     params.ui = False
     params.verbosity = LOG_ERRORS
-    num_threads = min(_num_cores(), MAX_THREADS)
+    affinity = getattr(os, "sched_getaffinity", None)
+    num_cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    num_threads = min(num_cores, MAX_THREADS)
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = num_threads
     # Fitting layers to a graphics card loads the file twice, so it is off without such a card.
     cpu = xllamacpp.ggml_backend_dev_type.GGML_BACKEND_DEVICE_TYPE_CPU
     params.fit_params = any(device["type"] != cpu for device in xllamacpp.get_device_info())
     return xllamacpp.Server(params)
-
-
-def _num_cores() -> int:
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 if __name__ == "__main__":

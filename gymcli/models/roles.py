@@ -7,9 +7,10 @@ stand-in. `RoleModels` asks the sources for the attempts of a run, and equal que
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack, nullcontext
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
@@ -131,13 +132,6 @@ def role_identity(source: RoleSource, params: JSONObject) -> JSONObject:
     if isinstance(source, Endpoint) and source.dialect != "chat":
         identity["dialect"] = source.dialect
     return identity
-
-
-def _model_name(source: RoleSource) -> str:
-    """Return the model's name for keys of verdicts; it includes any dialect other than `chat`."""
-    if isinstance(source, Endpoint) and source.dialect != "chat":
-        return f"{source.model}\0{source.dialect}"
-    return role_name(source)
 
 
 def declared_roles(environment: type[Environment[Task]]) -> tuple[str, ...]:
@@ -419,9 +413,17 @@ class _EndpointModel:
             return compact_answer(await self._ask(messages, params, schema, total))
         if not isinstance(cache, Cache):
             cache = Cache(cache, lambda message: True)
-        key = verdict_key(
-            _model_name(source), messages, schema=schema, params=params, cache=cache.text
-        )
+        name = role_name(source)
+        if isinstance(source, Endpoint) and source.dialect != "chat":
+            name = f"{source.model}\0{source.dialect}"
+        key = verdict_key(name, messages, schema=schema, params=params, cache=cache.text)
+        ask = functools.partial(self._ask, messages, params, schema, total)
+        return await self._ask_once(key, cache, ask, total)
+
+    async def _ask_once(
+        self, key: str, cache: Cache, ask: Callable[[], Awaitable[Message]], total: RoleUse
+    ) -> Message:
+        models, role = self.models, self.role
         while (asking := models.under_way.get(key)) is not None:
             # Awaiting the future itself would cancel it for all others if this task is cancelled.
             await asyncio.wait([asking])
@@ -435,11 +437,11 @@ class _EndpointModel:
             return compact_answer(verdict)
         asking = models.under_way[key] = asyncio.get_running_loop().create_future()
         try:
-            answer = await self._ask(messages, params, schema, total)
+            answer = await ask()
             # The first to ask gets the same shortened answer, or scores would depend on the order.
             message = compact_answer(answer)
             if cache.keeps(message):
-                models.verdicts.add(key, answer, role=role, model=role_name(source))
+                models.verdicts.add(key, answer, role=role, model=role_name(models.sources[role]))
             asking.set_result(message)
         except GymError as error:
             asking.set_exception(error)

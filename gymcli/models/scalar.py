@@ -126,10 +126,6 @@ def _text_and_calls(message: Message) -> str:
     return "\n".join(text for text in (message.text, *calls) if text)
 
 
-def _score(item: JSONObject) -> JSON:
-    return item.get("score")
-
-
 def _last_pooled(item: JSONObject) -> JSON:
     """Return the last number, since only the last token has seen the whole conversation."""
     value = item.get("data")
@@ -160,7 +156,7 @@ def _finite(value: JSON) -> float | None:
     return number if math.isfinite(number) else None
 
 
-SCORE = Scalar("/score", _as_pair, _score, '"score"', _PARAMS)
+SCORE = Scalar("/score", _as_pair, lambda item: item.get("score"), '"score"', _PARAMS)
 """Rates a pair of texts: how well the second answers the first."""
 
 POOLING = Scalar(

@@ -234,12 +234,11 @@ def resolve_endpoint(
     Raises:
         UsageError: No endpoint is named, or its model, key or address is missing or wrong.
     """
-    name = model
     base_urls = [base_url] if isinstance(base_url, str) else list(base_url or ())
     table = settings.models.get(model or "") if not base_urls else None
-    options: dict[str, object] = {}
+    options: dict[str, object] = {"name": None if base_urls else model}
     if table is not None:
-        options = {field: getattr(table, field) for field in EndpointOptions.model_fields}
+        options |= {field: getattr(table, field) for field in EndpointOptions.model_fields}
         options["params"] = table.request_params
         addresses, key = list(table.base_url), _key_of(api_key_env or table.api_key_env, environ)
         model = table.model or model
@@ -258,9 +257,8 @@ def resolve_endpoint(
     if dialect is not None:
         options["dialect"] = dialect
     options["proxy"] = options.get("proxy") or _shared_proxy([first, *replicas], environ)
-    options["name"] = name if not base_urls else None
-    places = {"base_url": first, "replicas": tuple(replicas)}
-    return Endpoint.model_validate({**options, **places, "model": model, "api_key": key or None})
+    options |= {"base_url": first, "replicas": tuple(replicas), "model": model}
+    return Endpoint.model_validate({**options, "api_key": key or None})
 
 
 def _shared_proxy(addresses: Sequence[str], environ: Mapping[str, str]) -> str | None:

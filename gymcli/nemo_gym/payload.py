@@ -68,10 +68,7 @@ def argument_text(arguments: JSON) -> str:
 def usage_in(usage: JSON, prompt: str = "prompt", completion: str = "completion") -> Usage:
     """Return the token counts of a body's `usage`; null, missing and non-numeric counts are 0.
 
-    Args:
-        usage: The object.
-        prompt: The format's name for the prompt; `input` in Responses.
-        completion: The format's name for the completion; `output` in Responses.
+    Responses names the counts after `input` and `output`.
     """
     if not isinstance(usage, dict):
         return Usage()

@@ -7,24 +7,17 @@ row with the agent's `response`, the verifier's `reward` and a few stamps.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from gymcli.nemo_gym.payload import usage_in
+from gymcli.nemo_gym.payload import object_in, text_in, usage_in
 from gymcli.nemo_gym.responses_items import (
     IGNORED_PARAMS,
     messages_from_items,
     params_from_responses,
     tools_from_responses,
 )
-from gymcli.types import (
-    JSON,
-    SCHEMA_VERSION,
-    JSONObject,
-    Message,
-    Rollout,
-    StopReason,
-    digest,
-)
+from gymcli.types import JSON, SCHEMA_VERSION, JSONObject, Message, Rollout, StopReason, digest
 
 _STAMPS = ("responses_create_params", "response", "reward", "agent_ref", "skills_ref")
 _SCORE_FIELDS = ("extracted_answer", "reward_components")
@@ -109,12 +102,8 @@ def read_rollout(line: JSONObject, *, env: str, row_fields: JSONObject | None = 
 
     If NeMo Gym's verifier failed there is no reward, and `details` has the failure's class as the
     reason. The agent of aviary may return transitions: an output of lists, each the conversation
-    after one more step, prompt included. Then the last one is the conversation.
-
-    Args:
-        line: The decoded line; a ValueError names the part with the wrong shape.
-        env: The environment's local name.
-        row_fields: The fields of its task row, if the rollout file lacks them.
+    after one more step, prompt included. Then the last one is the conversation. `row_fields` are
+    those of its task row, if the file lacks them. A ValueError names the part with the wrong shape.
     """
     response = line.get("response")
     if not isinstance(response, dict) or not isinstance(response.get("output"), list):
@@ -132,29 +121,13 @@ def read_rollout(line: JSONObject, *, env: str, row_fields: JSONObject | None = 
         num_prompt_messages += roles.index("assistant") if "assistant" in roles else len(roles)
     else:
         messages = [*prompt.messages, *messages]
-    answers = messages[num_prompt_messages:]
-    line_fields = {
-        name: value
-        for name, value in line.items()
-        if name not in (*_STAMPS, *_SCORE_FIELDS) and not name.startswith(_STAMP_PREFIXES)
-    }
-    task = {**with_task_data(line_fields), **(row_fields or {})}
+    task = {**_task_fields(line), **(row_fields or {})}
     content_hash = digest({"responses_create_params": line.get("responses_create_params"), **task})
     # NeMo Gym itself names a task only by the position of its row.
-    index = _index(line, "_ng_task_index")
-    model, usage, reward = response.get("model"), response.get("usage"), line.get("reward")
+    index, reward = _index(line, "_ng_task_index"), line.get("reward")
     failure = line.get("_ng_failure_class")
     has_failed = isinstance(failure, str)  # then the reward is meaningless
     answer = line.get("extracted_answer")
-    details = response.get("incomplete_details")
-    reason = details.get("reason") if isinstance(details, dict) else None
-    # OpenAI has two reasons: `max_output_tokens` and `content_filter`.
-    stop_reason: StopReason = "length"
-    if reason == "content_filter":
-        stop_reason = "content_filter"
-    elif reason is None:
-        # NeMo Gym's agent runs the last step's calls before it stops, so the last item is a result.
-        stop_reason = "max_turns" if answers and answers[-1].role == "tool" else "done"
     return Rollout(
         schema_version=SCHEMA_VERSION,
         task_id=own_task_id(task) or (str(index) if index is not None else content_hash),
@@ -165,15 +138,33 @@ def read_rollout(line: JSONObject, *, env: str, row_fields: JSONObject | None = 
         messages=messages,
         tools=prompt.tools or [],
         num_prompt_messages=num_prompt_messages,
-        model=model if isinstance(model, str) else "",
+        model=text_in(response.get("model")),
         sampling=prompt.params,
-        stop_reason=stop_reason,
-        usage=usage_in(usage, "input", "output"),
+        stop_reason=_stop_reason(response, messages[num_prompt_messages:]),
+        usage=usage_in(response.get("usage"), "input", "output"),
         reward=float(reward) if isinstance(reward, int | float) and not has_failed else None,
         components=_components(line),
         answer=answer if isinstance(answer, str) else None,
         details={"reason": failure} if has_failed and failure else {},
     )
+
+
+def _task_fields(line: JSONObject) -> JSONObject:
+    fields = {
+        name: value
+        for name, value in line.items()
+        if name not in (*_STAMPS, *_SCORE_FIELDS) and not name.startswith(_STAMP_PREFIXES)
+    }
+    return with_task_data(fields)
+
+
+def _stop_reason(response: JSONObject, answers: Sequence[Message]) -> StopReason:
+    reason = object_in(response.get("incomplete_details")).get("reason")
+    # OpenAI has two reasons: `max_output_tokens` and `content_filter`.
+    if reason is not None:
+        return "content_filter" if reason == "content_filter" else "length"
+    # NeMo Gym's agent runs the last step's calls before it stops, so the last item is a result.
+    return "max_turns" if answers and answers[-1].role == "tool" else "done"
 
 
 def _components(line: JSONObject) -> dict[str, float]:

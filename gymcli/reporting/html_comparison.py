@@ -61,11 +61,7 @@ def read_comparison(
 
     If they cannot be compared, for example because they share no task, the section says why.
 
-    Args:
-        a: The baseline.
-        b: The run to judge.
-        env: The environment of lines that name none.
-        by: Fields of the task rows to slice by.
+    `b` is judged against the baseline `a`; `by` names fields of the task rows to slice by.
     """
     try:
         comparison = compare_runs(a, b, env=env, by=by, allow_drift=True, with_tasks=True)

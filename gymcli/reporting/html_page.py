@@ -6,6 +6,7 @@ import base64
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,7 +15,11 @@ from gymcli.comparison.reproduction import BenchmarkScore
 from gymcli.errors import MissingPackageError
 from gymcli.reporting.html_comparison import ComparisonSection
 from gymcli.reporting.html_parts import Chart, Shown
-from gymcli.reporting.html_run import ReportedRun, run_section, runs_table
+from gymcli.reporting.html_run import ReportedRun, RunSection, run_section, runs_table
+from gymcli.types import JSONObject
+
+if TYPE_CHECKING:
+    import jinja2
 
 MARK = '<meta name="generator" content="gym report">'
 """Near the beginning of every page; marks files that `gym report` may replace."""
@@ -54,52 +59,30 @@ def html_report(
 ) -> str:
     """Return the page about these runs.
 
-    Args:
-        runs: The runs.
-        comparison: The comparison of two runs.
-        verdicts: The verdicts of gates on each run; empty without gates.
-        scores: Of each run of a benchmark, its score; empty without benchmarks.
-        clean: Removes secrets and control characters from a text.
+    `clean` removes secrets and control characters from a text.
 
     Raises:
         MissingPackageError: jinja2 or plotly is not installed.
     """
     try:  # late: extras
-        import jinja2
+        import jinja2  # noqa: F401  # imported here for the message
         from plotly.offline import get_plotlyjs
     except ImportError as error:
         raise MissingPackageError(
             f"gym report needs the package {error.name}: pip install 'gymcli[report]'"
         ) from error
-    judged = verdicts or [()] * len(runs)
-    run_scores = scores or [None] * len(runs)
+    judged, run_scores = verdicts or [()] * len(runs), scores or [None] * len(runs)
+    judged_runs = zip(runs, judged, run_scores, strict=True)
     sections = [
         run_section(run, f"run-{number}", verdicts=run_verdicts, score=score)
-        for number, (run, run_verdicts, score) in enumerate(
-            zip(runs, judged, run_scores, strict=True), 1
-        )
+        for number, (run, run_verdicts, score) in enumerate(judged_runs, 1)
     ]
-    charts: list[Chart] = []
-    for section in sections:
-        charts += [chart for part in section.by_environment for chart in part.charts]
-        charts += [*section.effort, *section.slices, *filter(None, [section.failures])]
-    charts += comparison.charts if comparison is not None else ()
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_TEMPLATES),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        # Not isinstance: trusted text is a Markup, a subclass of str that must stay as it is.
-        finalize=lambda value: clean(value) if type(value) is str else value,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.tests["number"] = lambda cell: isinstance(cell, Shown)
     style, script = (
         (_TEMPLATES / name).read_text(encoding="utf-8") for name in ("report.css", "report.js")
     )
     # A string of the library that ends the script element would cut the script off.
     plotly = get_plotlyjs().replace("</script", "<\\/script")
-    return environment.get_template("report.html.jinja").render(
+    return _template(clean).render(
         mark=_trusted(MARK),
         policy=_policy([plotly, script]),
         style=_trusted(style),
@@ -111,16 +94,35 @@ def html_report(
         runs=runs_table(runs),
         # Plotly reads texts as markup; our script sets those of tasks as plain text.
         figures=_embedded(
-            {
-                chart.name: _cleaned(chart.figure, lambda text: _plain(clean(text)))
-                for chart in charts
-                if chart.figure is not None
-            }
+            _cleaned(_figures(sections, comparison), lambda text: _plain(clean(text)))
         ),
-        tasks=_embedded(
-            {section.anchor: _cleaned(section.tasks.data, clean) for section in sections}
-        ),
+        tasks=_embedded({part.anchor: _cleaned(part.tasks.data, clean) for part in sections}),
     )
+
+
+def _template(clean: Callable[[str], str]) -> jinja2.Template:
+    import jinja2  # late: an extra
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        # Not isinstance: trusted text is a Markup, a subclass of str that must stay as it is.
+        finalize=lambda value: clean(value) if type(value) is str else value,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.tests["number"] = lambda cell: isinstance(cell, Shown)
+    return environment.get_template("report.html.jinja")
+
+
+def _figures(sections: Sequence[RunSection], comparison: ComparisonSection | None) -> JSONObject:
+    charts: list[Chart] = []
+    for section in sections:
+        charts += [chart for part in section.by_environment for chart in part.charts]
+        charts += [*section.effort, *section.slices, *filter(None, [section.failures])]
+    charts += comparison.charts if comparison is not None else ()
+    return {chart.name: chart.figure for chart in charts if chart.figure is not None}
 
 
 def _trusted(text: str) -> object:

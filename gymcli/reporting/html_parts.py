@@ -233,31 +233,17 @@ def lines(
         if banded:
             # One closed outline: along the upper ends, and back along the lower ones.
             xs, lows, highs = zip(*banded, strict=True)
-            traces.append(
-                {
-                    "type": "scatter",
-                    "mode": "lines",
-                    "x": [*xs, *reversed(xs)],
-                    "y": [*highs, *reversed(lows)],
-                    "fill": "toself",
-                    "fillcolor": f"var({colour}-band)",
-                    "line": {"width": 0},
-                    "hoverinfo": "skip",
-                    "legendgroup": str(place),
-                    "showlegend": False,
-                }
-            )
+            band = _scatter("lines", [*xs, *reversed(xs)], [*highs, *reversed(lows)], "skip")
+            band |= {"fill": "toself", "fillcolor": f"var({colour}-band)", "line": {"width": 0}}
+            traces.append({**band, "legendgroup": str(place), "showlegend": False})
+        mode = "lines+markers" if len(line.x) <= 32 else "lines"
         traces.append(
             {
-                "type": "scatter",
-                "mode": "lines+markers" if len(line.x) <= 32 else "lines",
+                **_scatter(mode, line.x, line.y, "x+y+name"),
                 "name": line.name,
-                "x": list(line.x),
-                "y": list(line.y),
                 "line": {"color": f"var({colour})", "dash": _DASHES[place % len(_DASHES)]},
                 "marker": {"symbol": _SYMBOLS[place % len(_SYMBOLS)], "size": 8},
                 "legendgroup": str(place),
-                "hoverinfo": "x+y+name",
             }
         )
     axis = _axis(x_title, type="log" if is_log else "linear")
@@ -285,47 +271,29 @@ def points(
     `sizes` is the number of values behind each point, if not one; `step` is the distance of the
     ticks.
     """
+    diameters = [min(40.0, 6.0 + 3.0 * math.sqrt(size)) for size in sizes]
     cloud: JSONObject = {
-        "type": "scatter",
-        "mode": "markers",
+        **_scatter("markers", x, y, "x+y+text" if labels else "x+y"),
         "name": "attempts" if mean else "tasks",
-        "x": list(x),
-        "y": list(y),
-        "marker": {
-            "color": "var(--c0)",
-            "size": [min(40.0, 6.0 + 3.0 * math.sqrt(size)) for size in sizes] or 7,
-            "opacity": 0.45,
-        },
+        "marker": {"color": "var(--c0)", "size": diameters or 7, "opacity": 0.45},
         "cliponaxis": False,
-        "hoverinfo": "x+y",
     }
     if labels:
-        cloud |= {"text": list(labels), "hoverinfo": "x+y+text"}
+        cloud["text"] = list(labels)
     traces: list[object] = [cloud]
     if mean is not None:
         traces.append(
             {
-                "type": "scatter",
-                "mode": "lines+markers",
+                **_scatter("lines+markers", mean.x, mean.y, "x+y+name"),
                 "name": mean.name,
-                "x": list(mean.x),
-                "y": list(mean.y),
                 "line": {"color": "var(--c1)", "width": 2},
                 "marker": {"symbol": "diamond", "size": 9},
-                "hoverinfo": "x+y+name",
             }
         )
     if diagonal is not None:
+        line = {"color": "var(--muted)", "dash": "dot", "width": 1}
         traces.append(
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "name": "equal",
-                "x": list(diagonal),
-                "y": list(diagonal),
-                "line": {"color": "var(--muted)", "dash": "dot", "width": 1},
-                "hoverinfo": "skip",
-            }
+            {**_scatter("lines", diagonal, diagonal, "skip"), "name": "equal", "line": line}
         )
     layout: JSONObject = {
         "xaxis": _axis(x_title, rangemode="tozero", **({"dtick": step} if step else {})),
@@ -349,10 +317,7 @@ def ranges(
         for value, interval in zip(values, intervals, strict=True)
     ]
     trace: JSONObject = {
-        "type": "scatter",
-        "mode": "markers",
-        "x": list(values),
-        "y": list(labels),
+        **_scatter("markers", values, labels, "x+y"),
         # Plotly takes the lengths of error bars, not their ends.
         "error_x": {
             "type": "data",
@@ -362,7 +327,6 @@ def ranges(
             "color": "var(--c0)",
         },
         "marker": {"color": "var(--c0)", "size": 9},
-        "hoverinfo": "x+y",
     }
     layout: JSONObject = {
         "xaxis": _axis(x_title),
@@ -375,6 +339,10 @@ def ranges(
         ends_of_line = {"x0": mark, "x1": mark, "y0": 0, "y1": 1, "yref": "paper"}
         layout["shapes"] = [{"type": "line", **ends_of_line, "line": line}]
     return {"data": [trace], "layout": layout}
+
+
+def _scatter(mode: str, x: Sequence[object], y: Sequence[object], hover: str) -> JSONObject:
+    return {"type": "scatter", "mode": mode, "x": list(x), "y": list(y), "hoverinfo": hover}
 
 
 def _reward_axis(title: str, best: float | None) -> JSONObject:

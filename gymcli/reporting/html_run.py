@@ -120,11 +120,7 @@ def read_run(
 ) -> ReportedRun:
     """Read a run directory, or a rollout file of ours or of NeMo Gym.
 
-    Args:
-        path: The directory or the file.
-        env: The environment of lines that name none.
-        by: Fields of the task rows to slice the numbers by.
-        ks: Further k of metrics of k attempts.
+    `ks` are further k of metrics of k attempts.
 
     Raises:
         UsageError: The path or one of its lines is wrong, or a field has too many values.
@@ -827,10 +823,7 @@ def counts_tables(metrics: Metrics) -> list[Table]:
 def slice_charts(name: str, metrics: Metrics, env: str = "") -> list[Chart]:
     """Show mean rewards by each requested field of the tasks.
 
-    Args:
-        name: The prefix of the charts' names.
-        metrics: The numbers.
-        env: Their environment, if the run has several.
+    `env` is their environment, if the run has several.
     """
     suffix = f" of {env}" if env else ""
     charts = []
@@ -843,24 +836,8 @@ def slice_charts(name: str, metrics: Metrics, env: str = "") -> list[Chart]:
         )
         table = Table(
             f"Mean reward{suffix} by {field_name}",
-            (
-                *(field_name, "mean reward", "interval", "method", "standard error"),
-                *("scored", "unscored", "tasks", "flaky tasks"),
-            ),
-            [
-                (
-                    value,
-                    number_cell(part.mean_reward),
-                    interval_cell(part.interval),
-                    method_cell(part.interval),
-                    number_cell(part.standard_error),
-                    count_cell(part.num_scored),
-                    count_cell(part.num_unscored),
-                    count_cell(part.num_clusters),
-                    count_cell(part.num_flaky_tasks),
-                )
-                for _, value, part in sorted_parts
-            ],
+            (field_name, *_SLICE_HEAD),
+            [(value, *_slice_cells(part)) for _, value, part in sorted_parts],
         )
         scored = [
             (reward, value, part) for reward, value, part in sorted_parts if reward is not None
@@ -890,6 +867,23 @@ def slice_charts(name: str, metrics: Metrics, env: str = "") -> list[Chart]:
     return charts
 
 
+_SLICE_HEAD = (
+    *("mean reward", "interval", "method", "standard error"),
+    *("scored", "unscored", "tasks", "flaky tasks"),
+)
+
+
+def _slice_cells(part: Metrics) -> tuple[Cell, ...]:
+    return (
+        number_cell(part.mean_reward),
+        interval_cell(part.interval),
+        method_cell(part.interval),
+        number_cell(part.standard_error),
+        *map(count_cell, (part.num_scored, part.num_unscored)),
+        *map(count_cell, (part.num_clusters, part.num_flaky_tasks)),
+    )
+
+
 class TaskData(NamedTuple):
     """The tasks of one run that are on the page."""
 
@@ -900,18 +894,19 @@ class TaskData(NamedTuple):
     """How to read the heat map, and what it leaves out."""
 
 
+_HEAT_MAP = (
+    "One row for each task, worst first; one column for each attempt; a cross is an attempt "
+    "without a score. Dark orange is 0 or the lowest reward of the environment, dark blue the best "
+    "possible reward or, if that is unknown, the highest."
+)
+
+
 def task_data(
     tasks: Sequence[TaskMetrics],
     attempts: Mapping[str, AttemptColumns],
     best_rewards: Mapping[str, float | None],
 ) -> TaskData:
-    """Return the tasks, worst first: those without a score, then by mean reward.
-
-    Args:
-        tasks: All tasks of the run.
-        attempts: Their attempts, by environment.
-        best_rewards: The best possible reward, by environment, if known.
-    """
+    """Return the tasks, worst first: those without a score, then by mean reward."""
     sorted_tasks = sorted(
         tasks,
         key=lambda task: (
@@ -921,7 +916,6 @@ def task_data(
         ),
     )[:MAX_TASKS]
     environments = sorted({task.env for task in sorted_tasks})
-    place = {env: at for at, env in enumerate(environments)}
     max_attempts = 0
     strips: list[list[float | str | None]] = []
     for task in sorted_tasks:
@@ -935,7 +929,7 @@ def task_data(
     # By column, since 20,000 tasks would repeat the names of their fields.
     data: JSONObject = {
         "environments": environments,
-        "env": [place[task.env] for task in sorted_tasks],
+        "env": [environments.index(task.env) for task in sorted_tasks],
         "id": [_cut(task.task_id, _MAX_ID) for task in sorted_tasks],
         "scored": [task.num_scored for task in sorted_tasks],
         "unscored": [task.num_unscored for task in sorted_tasks],
@@ -947,20 +941,16 @@ def task_data(
         "attempts": strips,
         "ranges": [_range(tasks, env, best_rewards.get(env)) for env in environments],
     }
-    note = ""
+    note, attempts_note = "", _HEAT_MAP
+    if max_attempts > MAX_ATTEMPTS:
+        attempts_note += f" Shown: the first {MAX_ATTEMPTS} of up to {max_attempts:,} attempts."
     if len(sorted_tasks) < len(tasks):
         note = (
             f"This page holds the {len(sorted_tasks):,} tasks with the lowest mean rewards of "
             f"{len(tasks):,}; gym metrics --by-task prints all."
         )
-    heat = (
-        "One row for each task, worst first; one column for each attempt; a cross is an "
-        "attempt without a score. Dark orange is 0 or the lowest reward of the environment, "
-        "dark blue the best possible reward or, if that is unknown, the highest."
-    )
-    shown_note = f"Shown: the first {MAX_ATTEMPTS} of up to {max_attempts:,} attempts."
-    parts = (heat, shown_note if max_attempts > MAX_ATTEMPTS else "", note)
-    return TaskData(data, note, " ".join(filter(None, parts)))
+        attempts_note += f" {note}"
+    return TaskData(data, note, attempts_note)
 
 
 def _range(tasks: Sequence[TaskMetrics], env: str, best: float | None) -> list[float]:

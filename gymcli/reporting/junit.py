@@ -77,11 +77,7 @@ def write_junit(
     scored; an inconclusive gate is an error. A task with an unscored attempt is an error with the
     class of that attempt; one of which too few attempts pass is a failure.
 
-    Args:
-        runs: The runs; with several, each suite is named after its run.
-        file: Written to in UTF-8.
-        clean: Removes secrets from a text.
-        passes: How many attempts of a task must pass.
+    With several runs, each suite is named after its run; `passes` attempts of a task must pass.
 
     Raises:
         UsageError: A record cannot be read.

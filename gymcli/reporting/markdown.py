@@ -38,12 +38,7 @@ _MAX_ADVICE = 10
 
 
 def markdown(runs: Sequence[RunReport], *, clean: Clean) -> str:
-    """Return the report of runs: verdict, gates, numbers, changes, slices and failures of each.
-
-    Args:
-        runs: The runs, in the order of the report.
-        clean: Removes secrets from a text.
-    """
+    """Return the report of runs: verdict, gates, numbers, changes, slices and failures of each."""
     text = MarkdownText(clean)
     return join_blocks([block for run in runs for block in _blocks(run, text)])
 
@@ -231,6 +226,38 @@ def comparison_blocks(comparison: Comparison, text: MarkdownText) -> Iterator[st
     for drift in comparison.drift:
         other = text.code(str(drift), 300)
         yield f"The runs differ in more than the model: {other}"
+    yield _differences(comparison, text)
+    passes = passes_with(comparison.smallest_margin)
+    sentences = [comparison.way_out, f"the run {passes}" if passes else ""]
+    if any(sentences):
+        sentence = "; ".join(filter(None, sentences))
+        yield text.sentence(sentence[:1].upper() + sentence[1:])
+    if comparison.num_tasks:
+        yield _changes(comparison)
+    if comparison.regressions:
+        rows = [
+            (
+                text.code(task.env),
+                text.code(task.task_id),
+                number(task.value_a),
+                number(task.value_b),
+                signed(task.difference),
+            )
+            for task in comparison.regressions
+        ]
+        regressions = table(("environment", "task", "baseline", "run", "difference"), rows)
+        yield f"Largest regressions:\n\n{regressions}"
+    for title, tasks, count in (
+        ("Broken", comparison.broken, comparison.num_broken),
+        ("Fixed", comparison.fixed, comparison.num_fixed),
+    ):
+        if count:
+            names = tasks[:_MAX_ROWS]
+            more = f" and {count - len(names):,} more" if count > len(names) else ""
+            yield f"{title}: {', '.join(map(text.code, names))}{more}"
+
+
+def _differences(comparison: Comparison, text: MarkdownText) -> str:
     parts: list[tuple[str, Difference]] = [("all", comparison)]
     if len(comparison.environments) > 1:
         parts += comparison.environments.items()
@@ -255,37 +282,7 @@ def comparison_blocks(comparison: Comparison, text: MarkdownText) -> Iterator[st
         )
     head = ["tasks", "baseline", "run", "difference", "interval", "p"]
     head += ["p (Holm)", "verdict"] if is_adjusted else ["verdict"]
-    yield table((text.code(comparison.metric), *head), rows)
-    passes = passes_with(comparison.smallest_margin)
-    sentences = [comparison.way_out, f"the run {passes}" if passes else ""]
-    if any(sentences):
-        sentence = "; ".join(filter(None, sentences))
-        yield text.sentence(sentence[:1].upper() + sentence[1:])
-    if comparison.num_tasks:
-        yield _changes(comparison)
-    if comparison.regressions:
-        regression_rows = [
-            (
-                text.code(task.env),
-                text.code(task.task_id),
-                number(task.value_a),
-                number(task.value_b),
-                signed(task.difference),
-            )
-            for task in comparison.regressions
-        ]
-        regressions = table(
-            ("environment", "task", "baseline", "run", "difference"), regression_rows
-        )
-        yield f"Largest regressions:\n\n{regressions}"
-    for title, tasks, count in (
-        ("Broken", comparison.broken, comparison.num_broken),
-        ("Fixed", comparison.fixed, comparison.num_fixed),
-    ):
-        if count:
-            names = tasks[:_MAX_ROWS]
-            more = f" and {count - len(names):,} more" if count > len(names) else ""
-            yield f"{title}: {', '.join(map(text.code, names))}{more}"
+    return table((text.code(comparison.metric), *head), rows)
 
 
 def _changes(comparison: Comparison) -> str:

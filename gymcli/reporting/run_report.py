@@ -53,12 +53,7 @@ _TASK_NUMBERS = (
 
 
 def environments_csv(runs: Sequence[RunReport], *, clean: Clean) -> str:
-    """Return `environment_table` as CSV.
-
-    Args:
-        runs: The runs.
-        clean: Removes secrets from a text.
-    """
+    """Return `environment_table` as CSV."""
     return _csv(environment_table(runs), clean)
 
 

@@ -441,10 +441,6 @@ class ViewedRun:
 
     The index can be used by one thread at a time, so requests to it take turns.
 
-    Args:
-        path: A run directory or a rollout file, which is read immediately.
-        env: The environment of lines that name none.
-
     Raises:
         UsageError: The run does not exist, or one of its lines is wrong.
     """
@@ -755,10 +751,7 @@ def viewer_runner(
 ) -> web.AppRunner:
     """Return a server for one run or two; it closes them when it ends.
 
-    Args:
-        runs: The runs to show.
-        token: The first part of the path of every address.
-        scrubber: Removes secrets from everything that is sent.
+    `token` is the first part of the path of every address.
     """
     answers = ViewerAnswers(runs)
     page_files = _page_files()
@@ -837,11 +830,7 @@ async def serve(
 ) -> None:
     """Serve the page until SIGTERM or SIGINT.
 
-    Args:
-        runs: The runs to show.
-        port: 0 picks a free one.
-        scrubber: Removes secrets from everything that is sent.
-        announce: Called with the address of the page, including the token, once it listens.
+    `announce` is called with the address of the page, including the token, once it listens.
 
     Raises:
         UsageError: It cannot listen on the port.

@@ -93,11 +93,7 @@ def command_resources(
 class Collection:
     """Runs a plan: `async with` opens its directory and models, `run` runs its attempts.
 
-    Args:
-        plan: What to run.
-        engine: Plays the attempts, and is closed with the run; None: this process plays them.
-        resources: What it shares with the other runs of a command; None if there are none.
-        notify: Shows the user a line immediately.
+    `engine` plays the attempts, and is closed with the run; None: this process plays them.
     """
 
     def __init__(

@@ -7,7 +7,7 @@ import platform
 import re
 import subprocess
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TypeVar
@@ -21,9 +21,10 @@ from gymcli.models.dialects import DIALECTS
 from gymcli.models.endpoint import merged_params
 from gymcli.models.local_model import has_tool_template, parse_local
 from gymcli.models.roles import ModelSource, RoleSource, declared_roles, role_identity, spec_of
+from gymcli.nemo_gym.payload import object_in
 from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.judges import Judges
-from gymcli.store.manifest import EnvironmentRecord, Manifest, differences
+from gymcli.store.manifest import BenchmarkRecord, EnvironmentRecord, Manifest, differences
 from gymcli.tasks.task_source import Survey, TaskSource
 from gymcli.types import JSONObject, digest
 from gymcli.version import __version__
@@ -80,6 +81,27 @@ def _identity_of(
 
     Addresses, keys, concurrency and the selection of tasks are not among them.
     """
+    return {
+        "model": model,
+        "dialect": options.endpoint.dialect if options.endpoint else "chat",
+        **_prompting(options, rows),
+        "params": {
+            name: _in_one_spelling(value) for name, value in command_params(options).items()
+        },
+        "prompt": template_hash,
+        "environments": {
+            name: {
+                "version": registration.environment.version,
+                "options": env_options[name].model_dump(mode="json", exclude_defaults=True),
+            }
+            for name, registration in rows.environments.items()
+        },
+        "max_turns": options.max_turns,
+        "seed": options.seed,
+    }
+
+
+def _prompting(options: CollectOptions, rows: Survey) -> JSONObject:
     endpoint = options.endpoint
     # Other limits would end episodes elsewhere.
     limits = {"max_episode_tokens", "max_episode_cost", "max_episode_time"}
@@ -106,24 +128,7 @@ def _identity_of(
         prompting["roles"] = role_identities(roles, options.role_params)
     if overridden := _overridden(options, rows.param_names):
         prompting["params_of_rows"] = overridden
-    return {
-        "model": model,
-        "dialect": endpoint.dialect if endpoint else "chat",
-        **prompting,
-        "params": {
-            name: _in_one_spelling(value) for name, value in command_params(options).items()
-        },
-        "prompt": template_hash,
-        "environments": {
-            name: {
-                "version": registration.environment.version,
-                "options": env_options[name].model_dump(mode="json", exclude_defaults=True),
-            }
-            for name, registration in rows.environments.items()
-        },
-        "max_turns": options.max_turns,
-        "seed": options.seed,
-    }
+    return prompting
 
 
 def role_identities(
@@ -150,17 +155,24 @@ def _in_one_spelling(value: object) -> object:
 def declared_sources(
     options: CollectOptions, environments: Mapping[str, Registration]
 ) -> dict[str, RoleSource]:
-    declared = {
-        role
-        for registration in environments.values()
-        for role in declared_roles(registration.environment)
-    }
+    declared = _roles_of(environments.values())
     sources = {**options.default_roles, **options.roles}
     return {role: source for role, source in sources.items() if role in declared}
 
 
-def default_out(source: TaskSource, options: CollectOptions, identity: JSONObject) -> Path:
-    """Return the default run directory, named after tasks, model and identity."""
+def _roles_of(registrations: Iterable[Registration]) -> set[str]:
+    return {
+        role for registration in registrations for role in declared_roles(registration.environment)
+    }
+
+
+def run_path(source: TaskSource, options: CollectOptions, identity: JSONObject) -> Path:
+    """Return the run directory; the default one is named after tasks, model and identity."""
+    path = options.out or _default_out(source, options, identity)
+    return unused(path) if options.fresh else path
+
+
+def _default_out(source: TaskSource, options: CollectOptions, identity: JSONObject) -> Path:
     first = source.paths[0]
     stem = first.name.split(".")[0]
     # The tasks that ship with environments are all named <environment>/tasks.jsonl.
@@ -250,16 +262,12 @@ def rescored_manifest(
         started_at=now,
         ended_at=now,
     )
-    records = {}
-    for name, registration in environments.items():
-        record = manifest.environments.get(name, EnvironmentRecord())
-        args = env_args.get(name, {})
-        options = environment_options(registration.environment, name, args, record.options)
-        if registration.environment.rescore != "recorded":
-            # Every line is now scored by the present code.
-            record = msgspec.structs.replace(record, earlier_source_hashes=[])
-        records[name] = _record_of(registration, options, record)
-    scoring_roles = _scoring_roles(environments)
+    records = _rescored_environments(manifest, environments, env_args)
+    scoring_roles = _roles_of(
+        registration
+        for registration in environments.values()
+        if registration.environment.rescore != "recorded"
+    )
     sources = {role: source for role, source in judges.sources.items() if role in scoring_roles}
     params = {role: judges.params[role] for role in sources if role in judges.params}
     identity: JSONObject = {}
@@ -269,20 +277,14 @@ def rescored_manifest(
             for name, record in records.items()
         }
         identity = {**before.identity, "environments": made_with}
-        recorded = identity.pop("roles", None)
-        other_roles = _without_roles(recorded, scoring_roles) if isinstance(recorded, dict) else {}
-        roles = {**other_roles, **role_identities(sources, params)}
-        identity |= {"roles": roles} if roles else {}
+        other_roles = _without_roles(object_in(identity.pop("roles", None)), scoring_roles)
+        if roles := {**other_roles, **role_identities(sources, params)}:
+            identity["roles"] = roles
     specs = {role: spec_of(source) for role, source in sources.items()}
-    benchmark = manifest.benchmark
-    if benchmark is not None and manifest.identity:  # answers made elsewhere have none
-        changed = (f"rescored: {text}" for text in differences(manifest.identity, identity))
-        deviations = tuple(dict.fromkeys((*benchmark.deviations, *changed)))
-        benchmark = msgspec.structs.replace(benchmark, deviations=deviations)
     return msgspec.structs.replace(
         manifest,
         gymcli_version=__version__,
-        benchmark=benchmark,
+        benchmark=_rescored_benchmark(manifest, identity),
         identity=identity,
         environments=records,
         roles={**_without_roles(manifest.roles, scoring_roles), **specs},
@@ -290,13 +292,30 @@ def rescored_manifest(
     )
 
 
-def _scoring_roles(environments: Mapping[str, Registration]) -> set[str]:
-    return {
-        role
-        for registration in environments.values()
-        if registration.environment.rescore != "recorded"
-        for role in declared_roles(registration.environment)
-    }
+def _rescored_benchmark(manifest: Manifest, identity: JSONObject) -> BenchmarkRecord | None:
+    benchmark = manifest.benchmark
+    if benchmark is None or not manifest.identity:  # answers made elsewhere have none
+        return benchmark
+    changed = (f"rescored: {text}" for text in differences(manifest.identity, identity))
+    deviations = tuple(dict.fromkeys((*benchmark.deviations, *changed)))
+    return msgspec.structs.replace(benchmark, deviations=deviations)
+
+
+def _rescored_environments(
+    manifest: Manifest,
+    environments: Mapping[str, Registration],
+    env_args: Mapping[str, Mapping[str, str]],
+) -> dict[str, EnvironmentRecord]:
+    records = {}
+    for name, registration in environments.items():
+        record = manifest.environments.get(name, EnvironmentRecord())
+        args = env_args.get(name, {})
+        options = environment_options(registration.environment, name, args, record.options)
+        if registration.environment.rescore != "recorded":
+            # Every line is now scored by the present code.
+            record = msgspec.structs.replace(record, earlier_source_hashes=[])
+        records[name] = _record_of(registration, options, record)
+    return records
 
 
 def _without_roles(by_role: Mapping[str, T], roles: set[str]) -> dict[str, T]:

@@ -69,17 +69,9 @@ async def open_shared(
 ) -> AsyncIterator[Shared]:
     """Open what attempts share for scoring: models of roles, verdicts and workers, but no policy.
 
-    Args:
-        judges: The models that play the roles.
-        verdicts: Their earlier answers.
-        save: Saves a conversation that waits for its score.
-        save_tokens: Saves the lines of a conversation's token ids.
-        stopping: Ends the run early; without it, only refusals of a judge's endpoint do.
-        watchdog: The one of the running event loop; without it, one is started.
-        spend: Called with the usage of every judge's answer.
-        leader: Of the first run of this command, which ends last: its clients and workers serve
-            both.
-        ignores_verdicts: Whether judges are asked again although their answer is known.
+    Without `stopping`, only refusals of a judge's endpoint end the run early; without `watchdog`,
+    one is started. `leader` belongs to the first run of this command, which ends last: its clients
+    and workers serve both.
     """
     async with AsyncExitStack() as stack:
         # Registered first, so closed last: answers may arrive until the models are closed.

@@ -23,18 +23,11 @@ from gymcli.environment.tool import EnvironmentOptions, Task
 from gymcli.errors import UsageError
 from gymcli.metrics.slicing import field_of, slice_name
 from gymcli.models.endpoint import merged_params
-from gymcli.models.local_model import model_name, parse_local
-from gymcli.models.roles import ORACLE, RoleSource, check_declared, check_missing
+from gymcli.models.roles import ORACLE, RoleSource, check_declared, check_missing, role_name
 from gymcli.rollout.episode import EpisodeLimits, EpisodePlan
 from gymcli.runner.attempts import Attempt
 from gymcli.runner.collect_options import CollectOptions
-from gymcli.runner.identity import (
-    declared_sources,
-    default_out,
-    new_manifest,
-    parameter_warnings,
-    unused,
-)
+from gymcli.runner.identity import declared_sources, new_manifest, parameter_warnings, run_path
 from gymcli.runner.judges import scrubber_of_run
 from gymcli.runner.stopping import check_prices
 from gymcli.secrets import Scrubber
@@ -237,13 +230,8 @@ def plan_run(
 ) -> RunPlan:
     """Return the plan of a run, checked as far as is possible before the run begins.
 
-    Args:
-        inputs: Task files and generated tasks. Code that generates tasks also stands for `env`
-            without one.
-        options: If `out` is None, a run with a directory uses the default one.
-        has_directory: Whether to write a run directory.
-        notify: Called with how tables are read, before their rows are checked.
-        earlier: A plan of the same command; both record the same versions of the code.
+    Code that generates tasks also stands for `env` without one. `notify` is called with how tables
+    are read. `earlier` is a plan of the same command, so both record the same versions.
 
     Raises:
         UsageError: A file, a row, an option or a name is wrong.
@@ -251,7 +239,7 @@ def plan_run(
     began_at = time.monotonic()
     env = env_of_tasks(inputs, options.env)
     options = options.with_outage_deadline().model_copy(update={"env": env})
-    model = _recorded_model(options)
+    model = role_name(options.model)
     registry = Registry((options.env,) if options.env else ())
     source = TaskSource(inputs, options, registry)
     for note in source.notes:
@@ -261,12 +249,9 @@ def plan_run(
     _check_recording(options, has_directory=has_directory)
     settings = attempt_settings(options, rows.environments, model)
     check_prices(options, settings.roles)
+    template_hash = source.template.hash if source.template else None
     manifest = new_manifest(
-        model,
-        options,
-        rows,
-        settings.env_options,
-        source.template.hash if source.template else None,
+        *(model, options, rows, settings.env_options, template_hash),
         earlier=None if earlier is None else earlier.manifest,
     )
     return RunPlan(
@@ -275,7 +260,7 @@ def plan_run(
         survey=rows,
         settings=settings,
         manifest=manifest,
-        path=_path_of(source, options, manifest.identity) if has_directory else None,
+        path=run_path(source, options, manifest.identity) if has_directory else None,
         scrubber=scrubber,
         warnings=(
             *_task_warnings(source, rows, registry),
@@ -288,15 +273,9 @@ def plan_run(
 
 
 def _task_warnings(source: TaskSource, rows: Survey, registry: Registry) -> Iterator[str]:
-    options = source.options
     yield from source.id_warnings
-    yield from rows.env_warnings(options.env, registry)
-    yield from rows.prompt_warnings(options.prompt)
-
-
-def _recorded_model(options: CollectOptions) -> str:
-    weights = parse_local(options.model)
-    return options.model if weights is None else model_name(weights)
+    yield from rows.env_warnings(source.options.env, registry)
+    yield from rows.prompt_warnings(source.options.prompt)
 
 
 def _check_recording(options: CollectOptions, *, has_directory: bool) -> None:
@@ -309,8 +288,3 @@ def _check_recording(options: CollectOptions, *, has_directory: bool) -> None:
         )
     if not has_directory:
         raise UsageError("record_tokens needs out: token ids are written to a directory")
-
-
-def _path_of(source: TaskSource, options: CollectOptions, identity: JSONObject) -> Path:
-    path = options.out or default_out(source, options, identity)
-    return unused(path) if options.fresh else path

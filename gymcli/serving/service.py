@@ -171,9 +171,8 @@ class Service:
         )
         # A record scores the same without its session if neither tools nor environment have state.
         runs_tools = bool(self._environment.method_tools()) and self._environment.executes_tools
-        self._is_stateless = not runs_tools and not self._overrides(
-            "setup", "step", "reply", "tools", "final_state"
-        )
+        has_state = self._overrides("setup", "step", "reply", "tools", "final_state")
+        self._is_stateless = not (runs_tools or has_state)
         self._routes: Mapping[tuple[str, str], Callable[[ServedRequest], Awaitable[_Reply]]] = {
             ("GET", ""): self._up,
             ("POST", "seed_session"): self._seed,

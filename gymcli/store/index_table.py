@@ -80,7 +80,30 @@ class IndexTable:
         """
         self._numbers_of_tasks.clear()  # computed again when they are needed
         self._texts.clear()
-        table, answer, error, usage = self._table, entry.answer, entry.error, entry.usage
+        table, values = self._table, self._values_of(entry, passed, place)
+        if row is None:
+            row, task_name = len(table), f"{values['env']} {entry.task_id}"
+            task = table.append(task_name, entry.attempt, values)
+            if task == len(self._tasks):
+                self._tasks.append(task_name)
+            self._rows[_key(task, entry.attempt)] = row
+        else:
+            table.put(row, values)
+            for column in table.named.values():
+                column.remove(row)
+        for kind, numbers in (("components", entry.components), ("metrics", entry.metrics)):
+            for key, number in numbers.items() if numbers else ():
+                name = f"{kind}.{key}"
+                if name in table.named or len(table.named) < _MAX_NAMES:
+                    table.named[name].put(row, number)
+                else:
+                    self.has_more_names = True
+        return row
+
+    def _values_of(
+        self, entry: Entry, passed: bool | None, place: tuple[int, int, int]
+    ) -> dict[str, float]:
+        answer, error, usage = entry.answer, entry.error, entry.usage
         if answer is not None and len(answer) > MAX_ANSWER_CHARACTERS:
             answer = f"{answer[:MAX_ANSWER_CHARACTERS]}…"
         responses = entry.messages[entry.num_prompt_messages :]
@@ -89,9 +112,9 @@ class IndexTable:
             *((None, None) if error is None else (error.error_class, error.phase)),
             *(entry.model or None, answer),
         )
-        env, stop_reason, error_class, phase, model, answer_number = table.text_numbers(texts)
+        env, stop_reason, error_class, phase, model, answer_number = self._table.text_numbers(texts)
         file, offset, size = place
-        values = {
+        return {
             "env": env,
             "stop_reason": stop_reason,
             "error": error_class,
@@ -114,24 +137,6 @@ class IndexTable:
             "cost": math.nan if entry.cost is None else entry.cost,
             "seconds": entry.timing.total_seconds or math.nan,
         }
-        if row is None:
-            row, task_name = len(table), f"{env} {entry.task_id}"
-            task = table.append(task_name, entry.attempt, values)
-            if task == len(self._tasks):
-                self._tasks.append(task_name)
-            self._rows[_key(task, entry.attempt)] = row
-        else:
-            table.put(row, values)
-            for column in table.named.values():
-                column.remove(row)
-        for kind, numbers in (("components", entry.components), ("metrics", entry.metrics)):
-            for key, number in numbers.items() if numbers else ():
-                name = f"{kind}.{key}"
-                if name in table.named or len(table.named) < _MAX_NAMES:
-                    table.named[name].put(row, number)
-                else:
-                    self.has_more_names = True
-        return row
 
     def set_error(self, row: int, error: ErrorRecord) -> None:
         """Record why an attempt has no score yet."""

@@ -305,10 +305,7 @@ class LazyText(UserString):
 
     Searching the bytes takes a tenth of the time of decoding them, and most lines do not match.
 
-    Args:
-        line: The line as it is on disk; empty if another program may have escaped its text.
-        read: Returns the text.
-        is_lowered: Whether this is the text in lower case.
+    `line` is empty if another program may have escaped its text.
     """
 
     def __init__(self, line: bytes, read: Callable[[], str], *, is_lowered: bool = False) -> None:

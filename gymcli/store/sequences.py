@@ -51,9 +51,7 @@ def sequences(rollout: Rollout, calls: Iterable[TokenCall]) -> list[TokenSequenc
     the last sample changed, by less than `FORK_THRESHOLD` ids, the prompt's ids replace it and are
     masked; any other change begins a new sequence. No sampled id is trained twice.
 
-    Args:
-        rollout: The attempt.
-        calls: The calls of the play that counts, in order; those with a problem are skipped.
+    `calls` are those of the play that counts, in order; those with a problem are skipped.
 
     Raises:
         RunFileError: A call claims to share more ids than the call before has.

@@ -120,11 +120,8 @@ def rescoring_verdicts(
     A run that is read-only or locked by another process is not changed; `warn` is called if new
     answers are lost because of that.
 
-    Args:
-        run: The run directory, which is locked until the block ends; None for a bare file.
-        out: The directory of the new run, if any; it already has the answers of `run`.
-        warn: Called with a message for the user.
-        scrubber: Removes secrets from new answers.
+    `run` is locked until the block ends, and None for a bare file; `out` already has the answers of
+    `run`.
     """
     kept_in = [] if out is None else [out]
     reason = ""

@@ -323,7 +323,6 @@ class Sampler:
             self._settings.attempt(row, number, group_size=attempts if scores_groups else 0)
             for number in range(first, first + attempts)
         ]
-        weights = "" if version is None else str(version)
         lines: list[bytes] = []
         # A group ends for itself: a later one may find that the endpoint is up again.
         shared = self._shared._replace(stopping=Stopping(), save_tokens=lines.extend)
@@ -336,17 +335,7 @@ class Sampler:
         )
         async with aclosing(records):
             done = [record async for record in records]
-        calls: dict[str, list[TokenCall]] = {}
-        for line in lines:
-            call = msgspec.json.decode(line, type=TokenCall)
-            call.weight_version = call.weight_version or weights
-            if call.problem and not self._is_warned:
-                self._is_warned = True
-                _LOGGER.warning(
-                    "%s %s: call %d cannot be trained on: %s (the only warning of this kind)",
-                    *(call.env, call.task_id, call.call, call.problem),
-                )
-            calls.setdefault(call.play, []).append(call)
+        calls = self._calls_by_play(lines, "" if version is None else str(version))
         return [
             SampledRollout(
                 record,
@@ -356,3 +345,17 @@ class Sampler:
             )
             for record in sorted(done, key=lambda record: record.attempt)
         ]
+
+    def _calls_by_play(self, lines: list[bytes], version: str) -> dict[str, list[TokenCall]]:
+        calls: dict[str, list[TokenCall]] = {}
+        for line in lines:
+            call = msgspec.json.decode(line, type=TokenCall)
+            call.weight_version = call.weight_version or version
+            if call.problem and not self._is_warned:
+                self._is_warned = True
+                _LOGGER.warning(
+                    "%s %s: call %d cannot be trained on: %s (the only warning of this kind)",
+                    *(call.env, call.task_id, call.call, call.problem),
+                )
+            calls.setdefault(call.play, []).append(call)
+        return calls

@@ -524,6 +524,7 @@ _HINTS: dict[str, object] = {
 
 def _method(tool: Tool) -> Callable[..., str]:
     """Return a method that transformers turns back into the tool's schema."""
+
     def method(self: TrlEnvironment, **arguments: object) -> str:
         return self._thread.run(self._call, tool.name, arguments)
 

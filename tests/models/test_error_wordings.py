@@ -209,12 +209,12 @@ def test_every_meaning_is_shown():
 
 
 def test_every_wording_is_shown_by_a_text_and_has_a_source():
-    source = re.compile(r"unverified|https://\S+|[\w.-]+/[\w.-]+#\d+")
-    for meaning, wordings in WORDINGS.items():
-        for wording in wordings:
-            pattern = re.compile(f"(.*(: | - ))?({wording.pattern})", re.IGNORECASE)
+    origin = re.compile(r".+; (unverified|https://\S+|[\w.-]+/[\w.-]+#\d+)")
+    for meaning, origins in WORDINGS.items():
+        for wording, sender_and_source in origins.items():
+            pattern = re.compile(f"(.*(: | - ))?({wording})", re.IGNORECASE)
             assert any(map(pattern.match, TEXTS[meaning])), wording
-            assert source.fullmatch(wording.source), wording
+            assert origin.fullmatch(sender_and_source), wording
 
 
 def test_every_text_has_its_meaning():
