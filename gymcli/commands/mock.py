@@ -14,8 +14,7 @@ from gymcli.commands.open_files import MOST_OPEN_FILES, allow_open_files
 from gymcli.commands.options import HostOption, PortOption
 from gymcli.commands.signals import run_async
 from gymcli.environment.addresses import is_loopback
-from gymcli.mock import serve
-from gymcli.mock.mock_options import MockOptions, mock_server
+from gymcli.mock.mock_options import MockOptions
 
 
 @with_model_options
@@ -39,6 +38,8 @@ def mock(
     back when it is down. Which requests fail depends only on the seed and the requests, not on
     their order. GET /stats returns counts; POST /down?seconds=N takes it down.
     """
+    from gymcli.mock.process import mock_server, serve  # late: heavy, and `--help` needs neither
+
     server = mock_server(options, host=host, port=port, environ=os.environ)
     if not is_loopback(host):
         warn(f"--host {host}: other machines may reach the server")

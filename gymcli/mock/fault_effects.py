@@ -154,8 +154,6 @@ def _huge(answer: MockAnswer) -> MockAnswer:
 
 
 def _cut_with_reason(word: str) -> Callable[[MockAnswer], MockAnswer]:
-    """Return a function that cuts a text in half and sets a finish reason."""
-
     def cut(answer: MockAnswer) -> MockAnswer:
         text = answer.text or ""
         return MockAnswer(text=text[: len(text) // 2], finish_reason=word, usage=answer.usage)

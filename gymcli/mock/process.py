@@ -6,13 +6,21 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager, suppress
 from typing import TypeVar
 
+from gymcli.environment.addresses import checked_address
 from gymcli.errors import UsageError
 from gymcli.listening import stop_signals
+from gymcli.mock.behaviours import parse_behaviour
+from gymcli.mock.faults import Faults, Latency, Outage
+from gymcli.mock.mock_options import MockOptions
+from gymcli.mock.recording import Recorder
 from gymcli.mock.server import MockServer
+from gymcli.mock.tokenizer import TokenSampler
+from gymcli.models.settings import proxy_for
+from gymcli.secrets import Scrubber, scrubber_of
 
 
 async def serve(
@@ -99,3 +107,75 @@ def serving(server: Server) -> Iterator[Server]:
         loop.close()
     if failures:
         raise failures[0]
+
+
+def mock_server(
+    options: MockOptions, *, host: str, port: int, environ: Mapping[str, str]
+) -> MockServer:
+    """Return a server with these options, which keeps no requests.
+
+    Raises:
+        UsageError: An option is wrong, or its variable is not set.
+    """
+    if options.record and options.tokens:
+        raise UsageError(
+            f"--record {options.record}: cannot be combined with --tokens {options.tokens}"
+        )
+    key = _key(options.api_key_env, environ)
+    secrets = scrubber_of([key] if key else (), environ)
+    return MockServer(
+        parse_behaviour(options.behaviour),
+        host=host,
+        port=port,
+        latency=Latency.parse(options.latency),
+        keeps_requests=False,
+        models=options.model,
+        api_key=None if options.record else key,  # a recorder sends it; its clients need none
+        seed=options.seed,
+        faults=Faults.parse(options.fault),
+        max_in_flight=options.max_in_flight,
+        requests_per_minute=options.requests_per_minute,
+        outage=Outage.parse(options.down_after, options.down_for),
+        log=options.log,
+        recorder=_recorder(options, key, secrets, environ),
+        sampler=TokenSampler.parse(
+            options.tokens,
+            drift=options.token_drift,
+            weight_version=options.weight_version,
+            seed=options.seed,
+        ),
+        secrets=secrets,
+    )
+
+
+def _key(variable: str | None, environ: Mapping[str, str]) -> str | None:
+    if variable is None:
+        return None
+    key = environ.get(variable)
+    if not key:
+        raise UsageError(f"--api-key-env {variable}: the variable is not set")
+    if not (key.isascii() and key.isprintable()):
+        raise UsageError(f"--api-key-env {variable}: its value cannot be sent in an HTTP header")
+    return key
+
+
+def _recorder(
+    options: MockOptions, key: str | None, secrets: Scrubber, environ: Mapping[str, str]
+) -> Recorder | None:
+    record, base_url = options.record, options.base_url
+    if record is None or base_url is None:
+        if record is not None:
+            raise UsageError(f"--record {record}: needs --base-url, the endpoint to record")
+        if base_url is not None:
+            raise UsageError("--base-url: needs --record, the file to write")
+        return None
+    if options.behaviour != "echo":
+        raise UsageError(
+            f"--record {record}: cannot be combined with --behaviour {options.behaviour}"
+        )
+    try:
+        address = checked_address(base_url, name="the base URL", example="https://host/v1")
+    except ValueError as error:
+        raise UsageError(f"--base-url: {error}") from None
+    proxy = proxy_for(address, environ)
+    return Recorder(record, address, api_key=key, proxy=proxy, secrets=secrets)

@@ -107,7 +107,6 @@ class LineFile:
             self.failure = UsageError(f"{self._name}: cannot be written: {error.strerror}")
 
     def close(self) -> None:
-        """Close the file, and raise if a line could not be written."""
         os.close(self._file)
         if self.failure is not None:
             raise self.failure

@@ -534,7 +534,6 @@ def _event(payload: JSONObject) -> bytes:
 
 
 def _reports_ids(request: ParsedRequest) -> bool:
-    """Whether the fields that `return_token_ids` asks for are sent."""
     is_vllm = any(tokens.source == "vllm" for tokens in request.tokens)
     return is_vllm and request.model_request.params.get("return_token_ids") is True
 
