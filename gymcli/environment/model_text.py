@@ -157,7 +157,6 @@ _UNFINISHED = -1
 
 
 def find_objects(text: str) -> list[JSONObject]:
-    """Return the JSON objects of a text in order, without nested ones."""
     objects = []
     ends: dict[int, int] = {}
     start = text.find("{")

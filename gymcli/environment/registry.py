@@ -414,7 +414,6 @@ def _described(error: BaseException) -> str:
 
 
 def shipped_tasks(name: str) -> Path | None:
-    """Return the tasks file that ships with a built-in environment, if there is one."""
     # Plain names only: joining a folder with `/somewhere` leaves the folder.
     for candidate in (c for c in candidates(name) if Path(c).name == c):
         path = gymcli.envs.DATASETS / candidate / "tasks.jsonl"
@@ -477,7 +476,6 @@ def split_env_args(
 
 
 def own_options(args: Mapping[str, str], registration: Registration) -> EnvironmentOptions:
-    """Parse the options that belong to one environment, and ignore all others."""
     prefix = f"{registration.name}."
     own_args = {
         k.removeprefix(prefix): text for k, text in args.items() if has_option(registration, k)

@@ -161,7 +161,6 @@ class RemoteEnvironment(Environment[Task]):
     """Whether a gymcli server returned its verdict, which ends its session."""
 
     async def setup(self) -> list[Message]:
-        """Open a session with the row, and return the server's opening messages."""
         seed = {SEED_HEADER: str(self.rollout.seed)}
         self._session = ServerSession(self.base_url, headers=seed)
         self._row = row_of(self.rollout)
@@ -235,7 +234,6 @@ class RemoteEnvironment(Environment[Task]):
         return [_server_tool(self._session, name, seconds=self.tool_timeout) for name in names]
 
     async def step(self, message: Message) -> Step:
-        """Answer a message of the model in the server's dialect."""
         if self._protocol == "gymcli":
             return await self._gymcli_step()
         if self._protocol == "gymnasium":
@@ -454,7 +452,6 @@ def _run_there() -> None:
 
 
 def _extension(reply: ServerReply, kind: type[T], error_class: type[AttemptError]) -> T:
-    """Decode the part of an answer under our key."""
     answer = reply.json_object(error_class)
     try:
         return msgspec.convert(answer.get(EXTENSION_KEY), type=kind)

@@ -64,7 +64,6 @@ def imported_files(path: Path) -> list[Path]:
 
 
 def _imported_names(file: Path) -> Iterable[str]:
-    """Return the top-level modules and packages that a file imports anywhere."""
     try:
         nodes = list(ast.walk(ast.parse(file.read_bytes())))
     except (OSError, SyntaxError, ValueError, RecursionError):

@@ -31,10 +31,9 @@ from gymcli.models.endpoint import SCALAR_DIALECTS, Endpoint, check_parameters
 from gymcli.models.local_model import parse_local
 from gymcli.models.roles import ORACLE, ModelSource
 from gymcli.models.settings import load_settings, resolve_endpoint
-from gymcli.runner.attempts import run_together
+from gymcli.runner.attempts import Engine, run_together
 from gymcli.runner.collect_options import CollectOptions, options_from
 from gymcli.runner.collection import STOPS_EARLY, Collection, command_resources
-from gymcli.runner.engine import Engine
 from gymcli.runner.identity import file_safe, policy_source, unused
 from gymcli.runner.plan import RunPlan, plan_run
 from gymcli.store.manifest import MANIFEST

@@ -329,7 +329,6 @@ def _without_nulls(fields: JSONObject) -> JSON:
 
 
 def _read_parts(content: list[JSON]) -> tuple[str | list[JSONObject], str, str]:
-    """Sort the parts of a message's content into content, reasoning and refusal."""
     parts: list[JSONObject] = []
     thinking, refusals = [], []
     for is_object, group in groupby(content, lambda part: isinstance(part, dict)):

@@ -295,7 +295,6 @@ class CircuitBreaker:
         return max(0.0, self._next_probe_at - self._clock())
 
     def record_answer(self) -> bool:
-        """Record a response of any kind, which ends an outage."""
         self.was_reached = True
         self._overloaded_since = None
         self._num_in_a_row = 0
@@ -590,7 +589,6 @@ class ConcurrencyLimiter:
             self._on_change()
 
     def release(self, request: RequestState) -> None:
-        """End a request that got no answer."""
         if self._rates is not None:
             self._rates.give_back(request.tokens)
         self.num_under_way -= 1
@@ -600,7 +598,6 @@ class ConcurrencyLimiter:
             self._serve()
 
     def send_away(self) -> None:
-        """Let all queued requests choose an address again."""
         line, self._line = self._line, []
         for _, _, future, _ in line:
             if not future.done():

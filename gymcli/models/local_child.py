@@ -40,7 +40,6 @@ LOG_ERRORS = 1
 
 
 def main(weights: str, name: str) -> None:
-    """Serve one model until stdin ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C does
     report = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # no library may write to the report

@@ -111,7 +111,6 @@ def _as_messages(messages: list[Message], send_reasoning: str | None) -> JSONObj
 
 
 def _as_pair(messages: list[Message], send_reasoning: str | None) -> JSONObject:
-    """Return all messages but the last as the first text, and the last as the second."""
     earlier = [(message.role, _text_and_calls(message)) for message in messages[:-1]]
     # Cross-encoders are trained on bare questions; only several messages need their roles.
     if len(earlier) == 1:

@@ -93,7 +93,6 @@ def agent_name(reference: JSON) -> str:
 
 
 def is_nemo_rollout(line: JSONObject) -> bool:
-    """Return whether a line is a rollout of NeMo Gym, not of gymcli."""
     return "response" in line and "messages" not in line
 
 

@@ -314,7 +314,6 @@ def _observation(messages: Sequence[Message]) -> str | None:
 
 
 def game_messages(answer: JSONObject) -> list[Message]:
-    """Return the tool outputs and the observation in an answer of the gymnasium dialect."""
     messages = [
         Message(
             role="tool",

@@ -214,7 +214,6 @@ class RayActor:
         self._loop = new_event_loop()
 
     def identify(self) -> tuple[str, str]:
-        """Return the version of gymcli, and the host and process of this worker."""
         return __version__, f"{socket.gethostname()}:{os.getpid()}"
 
     def open(self, job: Job, verdicts: Sequence[tuple[str, Message]]) -> None:
@@ -223,7 +222,6 @@ class RayActor:
         self._run(self._session.open())
 
     def step(self, orders: Orders) -> Report:
-        """Take orders, work until something happens and report it."""
         return self._run(self._session.step(orders))
 
     def close(self) -> None:

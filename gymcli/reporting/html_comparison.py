@@ -145,7 +145,6 @@ def _strict(count: int | None, description: str) -> str:
 
 
 def _doubts(comparison: Comparison) -> list[str]:
-    """Return the reasons for doubt, and the tasks that are left out."""
     doubts = [f"The runs differ in more than the model: {drift}." for drift in comparison.drift]
     doubts += [
         f"Not checked, since a run does not record it: {name}." for name in comparison.unknown

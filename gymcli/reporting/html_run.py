@@ -765,7 +765,6 @@ def _effort_chart(
     rows: Sequence[tuple[Cell, ...]],
     values: Mapping[str, Sequence[float]],
 ) -> Chart:
-    """Draw the percentiles of each environment's values, if any were recorded."""
     half = rows[0][1]
     words = f"Half of the attempts took up to {half.text if isinstance(half, Shown) else '-'} "
     head = (unit, "p50", "p90", "p95", "p99", "attempts")
@@ -954,7 +953,6 @@ def task_data(
 
 
 def _range(tasks: Sequence[TaskMetrics], env: str, best: float | None) -> list[float]:
-    """Return the rewards of an environment at both ends of the colour scale."""
     ends = [end for task in tasks if task.env == env for end in (task.min_reward, task.max_reward)]
     rewards = [end for end in ends if end is not None]
     high = max(rewards, default=0.0)

@@ -42,8 +42,7 @@ from gymcli.rollout.event_loop import close, drive, new_event_loop
 from gymcli.rollout.fork_server import forget_fork_servers
 from gymcli.rollout.scoring import Workers, verifies_in_loop
 from gymcli.rollout.verifier_worker import ErrorReply
-from gymcli.runner.attempts import Attempt, Shared, run_attempts
-from gymcli.runner.engine import Engine
+from gymcli.runner.attempts import Attempt, Engine, Shared, run_attempts
 from gymcli.runner.judges import Judges, open_shared
 from gymcli.store.lines import Line, is_plain
 from gymcli.store.manifest import Manifest, read_manifest

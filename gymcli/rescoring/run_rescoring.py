@@ -34,8 +34,7 @@ from gymcli.rescoring.file_rescoring import (
     rescore_run,
 )
 from gymcli.rescoring.line_rescoring import Rescored
-from gymcli.runner.attempts import Attempt, Outcome, run_attempts
-from gymcli.runner.engine import Engine
+from gymcli.runner.attempts import Attempt, Engine, Outcome, run_attempts
 from gymcli.runner.identity import rescored_manifest, role_identities
 from gymcli.runner.judges import Judges, open_shared
 from gymcli.runner.resume_state import failed_attempts

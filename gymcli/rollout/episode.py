@@ -611,7 +611,6 @@ class Episode:
         return self._task is not None and not self._ended.is_set()
 
     async def wait_closed(self) -> None:
-        """Wait until the task has ended or is abandoned."""
         if self.is_running:
             await self._ended.wait()
 

@@ -236,13 +236,11 @@ class Watchdog(LoopClock):
         self._is_over = threading.Event()
 
     def arm(self) -> None:
-        """Start the timer that writes the stack and ends the process."""
         with self._arming:
             self._is_armed = True
             self._start_timer(self.blocking_timeout)
 
     def disarm(self) -> None:
-        """Stop that timer until the next beat."""
         with self._arming:
             self._is_armed = False
             if self._stack_file is not None:

@@ -146,7 +146,6 @@ class _ForkServer:
             self._process.kill()
 
     def end(self) -> None:
-        """End the server and its forks, so that none outlives this process."""
         with suppress(OSError):  # it is gone
             self._control.shutdown(socket.SHUT_RDWR)
         self.retire()  # it may still be importing
@@ -249,7 +248,6 @@ def socket_pair() -> tuple[socket.socket, socket.socket]:
 
 
 def serve(handle: int, module: str) -> None:
-    """Serve fork and kill requests until the socket closes."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # a starting run blocks some signals
     control = socket.socket(fileno=handle)
     main = importlib.import_module(module).main

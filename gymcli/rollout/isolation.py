@@ -139,7 +139,6 @@ def _result(name: str, memory_mb: int, report: CallReport) -> object:
 
 
 def main(handle: int) -> None:
-    """Answer the calls of the parent until it closes the socket."""
     channel = socket(fileno=handle)
     process = os.getpid()
     functions: list[Callable[..., object] | CallReport] = []

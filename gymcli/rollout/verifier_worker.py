@@ -69,7 +69,6 @@ class ErrorReply(NamedTuple):
 
 
 def as_reply(error: GymError) -> ErrorReply:
-    """Return an error as it is sent: as its nearest class from `gymcli.errors`."""
     kinds = type(error).__mro__
     nearest = next(kind for kind in kinds if getattr(errors, kind.__name__, None) is kind)
     return ErrorReply(nearest.__name__, text_of(error), frames_of(error))

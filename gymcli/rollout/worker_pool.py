@@ -162,7 +162,6 @@ class ProcessPool:
             raise
 
     def pump(self) -> None:
-        """Send queued requests to idle processes."""
         if self._gathering is not None:
             self._gathering.cancel()
             self._gathering = None
@@ -205,7 +204,6 @@ class ProcessPool:
             self._timer = asyncio.get_running_loop().call_later(_WATCH_SECONDS, self._watch)
 
     def _check(self, worker: WorkerProcess, kind: RequestKind) -> None:
-        """Kill a process that is late or too large."""
         limit, option = kind.seconds, kind.option
         if worker.num_loading:
             limit, option = _START_SECONDS, "to be imported"
@@ -361,7 +359,6 @@ class WorkerProcess:
         self.write(b"".join(lines))
 
     def load(self, kind: RequestKind) -> None:
-        """Send a definition that the process has not received yet."""
         self._numbers[kind.definition] = len(self._numbers)
         self.num_loading += 1
         self.write(kind.definition + b"\n")

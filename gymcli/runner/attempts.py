@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import (
     AsyncGenerator,
     Awaitable,
@@ -20,7 +21,7 @@ from collections.abc import (
 )
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -57,6 +58,7 @@ from gymcli.types import (
     Request,
     RoleUse,
     Rollout,
+    TokenSource,
     Verifier,
 )
 
@@ -173,18 +175,11 @@ class _PolicyConversation(Conversation):
             self.past_waits, self.idle_since = self.waited, None
 
 
-async def _play_attempt(attempt: Attempt, shared: Shared) -> Rollout | Outcome:
-    """Return the conversation of an attempt, played unless it is on record.
+async def _play_attempt(attempt: Attempt, plan: EpisodePlan, shared: Shared) -> Rollout | Outcome:
+    """Return the conversation of an attempt, or the outcome of one that failed.
 
-    If scoring waits for anything, the conversation is on disk by then. An attempt that failed, or
-    that keeps its score, returns its outcome.
+    If scoring waits for anything, the conversation is on disk by then.
     """
-    if attempt.plan is None:
-        assert attempt.generation is not None, "an attempt without a plan has a conversation"
-        return (
-            Outcome(attempt.generation, is_own=False) if attempt.keeps_score else attempt.generation
-        )
-    plan = attempt.plan
     use: dict[str, RoleUse] = {}
     roles: dict[str, RoleModel] = {}
     if shared.roles.sources:
@@ -201,10 +196,8 @@ async def _play_attempt(attempt: Attempt, shared: Shared) -> Rollout | Outcome:
     try:
         with shared.stopping.in_flight(lambda: _phase(roles.values(), episode.phase)):
             await episode.play()
-    except EpisodeFailedError as failed:
-        error = failed.error
-    except UnfinishedAttemptError as unfinished:
-        error = unfinished
+    except (EpisodeFailedError, UnfinishedAttemptError) as failed:
+        error = failed.error if isinstance(failed, EpisodeFailedError) else failed
         # The record is written immediately; the environment closes afterwards.
         if episode.is_running:
             shared.stopping.add_closing(episode)
@@ -392,7 +385,6 @@ def _added(before: Mapping[str, RoleUse], more: Mapping[str, RoleUse]) -> dict[s
 
 
 def _fatal_error(error: AttemptError, models: Iterable[RoleModel]) -> AttemptError | None:
-    """Return the error if every further attempt may meet it, else None."""
     if isinstance(error, RoleError) and not any(
         error is raised for model in models for raised in model.errors
     ):
@@ -416,6 +408,32 @@ def failure_of(rollout: Rollout, error: AttemptError) -> Failure:
             frames=frames_of(error),
         ),
     )
+
+
+class Engine(Protocol):
+    """Runs attempts outside of this process, such as on a Ray cluster; only this process writes."""
+
+    token_source: TokenSource | None
+    """Where the policy's token ids come from, if they are recorded."""
+    num_outages: int
+    """How often an endpoint was down."""
+    outage_seconds: float
+    """How long endpoints were down."""
+    retries: Counter[str]
+    """Failed requests that were sent again, by error class."""
+
+    def run(
+        self,
+        attempts: Iterator[Attempt],
+        shared: Shared,
+        *,
+        concurrency: int,
+        write: Callable[[Outcome], Outcome],
+    ) -> AsyncGenerator[Rollout | Failure]:
+        """Run attempts as `run_attempts` does; raise EngineError if the engine fails."""
+        ...
+
+    def close(self) -> None: ...
 
 
 def run_attempts(
@@ -579,7 +597,14 @@ class _RunWork:
     async def _run(self, attempt: Attempt, shared: Shared) -> None:
         # An attempt that is scored already only completes its group and has no new outcome.
         self.num_begun += not attempt.is_done
-        played = await _play_attempt(attempt, shared)
+        played: Rollout | Outcome
+        if attempt.plan is not None:
+            played = await _play_attempt(attempt, attempt.plan, shared)
+        else:
+            assert attempt.generation is not None, "an attempt without a plan has a conversation"
+            played = attempt.generation
+            if attempt.keeps_score:
+                played = Outcome(played, is_own=False)
         if isinstance(played, Outcome):
             await self.outcomes.add([played])
         elif not attempt.group_size:

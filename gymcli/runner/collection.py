@@ -29,8 +29,7 @@ from gymcli.models.in_process import InProcessPolicy
 from gymcli.models.roles import ModelPool
 from gymcli.rollout.event_loop import Watchdog
 from gymcli.rollout.scoring import verifies_in_loop
-from gymcli.runner.attempts import Attempt, Shared, failure_of, run_attempts
-from gymcli.runner.engine import Engine
+from gymcli.runner.attempts import Attempt, Engine, Shared, failure_of, run_attempts
 from gymcli.runner.identity import policy_source
 from gymcli.runner.judges import Judges, open_shared
 from gymcli.runner.plan import RunPlan

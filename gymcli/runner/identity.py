@@ -41,7 +41,6 @@ def policy_source(options: CollectOptions) -> ModelSource | None:
 
 
 def emulates_tools(options: CollectOptions) -> bool:
-    """Return whether tools are written into the policy's prompt."""
     if options.endpoint is not None:
         return options.endpoint.emulate_tools
     weights = parse_local(options.model)

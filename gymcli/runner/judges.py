@@ -46,7 +46,6 @@ class Judges(NamedTuple):
 
 
 def scrubber_of_run(options: CollectOptions) -> Scrubber:
-    """Return a scrubber that removes every key that the options of a run hold or name."""
     secrets = [secret.get_secret_value() for secret in options.secrets]
     if options.endpoint is not None:
         secrets += options.endpoint.secrets

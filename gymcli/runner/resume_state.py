@@ -64,7 +64,6 @@ class ResumeState(NamedTuple):
 
     @property
     def num_left(self) -> int:
-        """Planned attempts that are neither scored nor left out."""
         return self.left.total()
 
     @property

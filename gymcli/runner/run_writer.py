@@ -134,7 +134,6 @@ class RunWriter:
             self.directory.append_generation(rollout)
 
     def save_tokens(self, lines: Iterable[bytes]) -> None:
-        """Write the token ids of a conversation that is saved or scored next."""
         if self.directory is not None:
             for line in lines:
                 self.directory.append_tokens(line)

@@ -25,8 +25,6 @@ _Send: TypeAlias = Callable[[_Event], Awaitable[None]]
 
 
 def aiohttp_application(service: Service, *, max_body: int = MAX_BODY) -> web.Application:
-    """Return an application that opens the service when it starts and closes it when it ends."""
-
     async def run_service(_: web.Application) -> AsyncIterator[None]:
         async with service:
             yield
@@ -69,7 +67,6 @@ class AsgiApplication:
         self._max_body = max_body
 
     async def __call__(self, scope: _Event, receive: _Receive, send: _Send) -> None:
-        """Handle the lifespan of the server, or one request."""
         if scope["type"] == "lifespan":
             await self._run_lifespan(receive, send)
         elif scope["type"] == "http":

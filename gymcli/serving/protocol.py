@@ -69,7 +69,6 @@ class HttpStatusError(Exception):
         """Seconds after which a retry may succeed."""
 
     def answer(self) -> ServedAnswer:
-        """Return the error as an answer in FastAPI's shape."""
         headers = () if self.retry_after is None else (("Retry-After", str(self.retry_after)),)
         return json_answer({"detail": str(self)}, self.status)._replace(headers=headers)
 

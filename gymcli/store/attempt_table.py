@@ -115,7 +115,6 @@ class AttemptTable:
     def extend_named(
         self, kind: str, first_row: int, numbers: Sequence[Mapping[str, float] | None]
     ) -> None:
-        """Add the components or metrics, whichever `kind` is, of rows from `first_row` on."""
         for row, named in enumerate(numbers, first_row):
             for name, value in named.items() if named else ():
                 column = self.named[f"{kind}.{name}"]

@@ -286,7 +286,6 @@ class LineAppender:
                 self.failure = str(write_error(self.path, error))
 
     def check(self) -> None:
-        """Raise the error of a failed sync as a RunDirectoryError."""
         if self.failure is not None:
             self.is_told = True
             raise RunDirectoryError(self.failure)
@@ -341,7 +340,6 @@ def mend_file(path: Path) -> bool:
 
 
 def unfinished_end(path: Path) -> bool:
-    """Return whether the last line of a file is incomplete and has no newline."""
     with path.open("rb") as file:
         end = file.seek(0, os.SEEK_END)
         start = _line_start(file.fileno(), end)

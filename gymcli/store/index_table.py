@@ -139,7 +139,6 @@ class IndexTable:
         }
 
     def set_error(self, row: int, error: ErrorRecord) -> None:
-        """Record why an attempt has no score yet."""
         self._texts.clear()
         error_class, phase = self._table.text_numbers((error.error_class, error.phase))
         self._table.put(row, {"error": error_class, "phase": phase})

@@ -263,7 +263,6 @@ def _loads(text: str | bytes) -> JSON:
 
 
 def file_sha256(path: Path) -> str:
-    """Return the SHA-256 of a file's bytes on disk, in hex."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()

@@ -164,7 +164,6 @@ def rollouts_file(path: Path) -> Path:
 
 
 def rollout_lines(path: Path) -> Iterator[Line]:
-    """Yield the raw lines of a rollout file except a torn last line."""
     return without_torn(iterate_lines(path))
 
 

@@ -189,7 +189,6 @@ class RunDirectory:
             stack.callback(self._syncer.close)
 
     def mend(self, names: Sequence[str] = _APPENDED) -> None:
-        """Cut off unfinished last lines of the append-only files."""
         for name in names:
             path = self.path / name
             if not os.path.lexists(path):
@@ -241,7 +240,6 @@ class RunDirectory:
         return read_done(self.path / ROLLOUTS, num_scored)
 
     def pending(self, done: Mapping[tuple[str, str], Done]) -> dict[AttemptKey, Waiting]:
-        """Find the finished conversations that wait for their score."""
         path = self.path / GENERATIONS
         if not path.is_file():
             return {}
@@ -413,7 +411,6 @@ class BegunFile:
                 path.unlink()
 
     def suspects(self, done: Mapping[tuple[str, str], Done]) -> Suspects:
-        """Read which attempts were in flight when the process that wrote the file died."""
         try:
             lines = self._place.read_bytes().split(b"\n")[:-1]  # the last one may be torn
             header = _HEADER.decode(lines[0])

@@ -231,7 +231,6 @@ class RunIndex:
         return contents.environments[name]
 
     def facts(self, env: str) -> EnvironmentFacts:
-        """Return the facts about an environment from the manifest or the environment's code."""
         environments = self._contents.environments.values()
         return next((facts for name, facts in environments if name == env), EnvironmentFacts())
 
@@ -315,7 +314,6 @@ class _Contents(NamedTuple):
     """By the name on the lines: the local name and the facts."""
 
     def place(self, row: int) -> tuple[Place, bool]:
-        """Return the place of a row's line and whether gymcli wrote it."""
         file, offset, size, is_ours = self.table.place(row)
         return Place(str(self.files[file].path), offset, size), bool(is_ours)
 

@@ -210,7 +210,6 @@ def _off_policy(sampling: JSONObject, mode: LogprobMode) -> str:
 
 
 def num_common(held: Sequence[int], prompt: Sequence[int]) -> int:
-    """Return how many leading ids are equal."""
     if prompt[: len(held)] == held:
         return len(held)
     pairs = enumerate(zip(held, prompt, strict=False))

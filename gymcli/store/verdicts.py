@@ -73,7 +73,6 @@ class Verdicts:
         return self._answers.get(key)
 
     def items(self) -> Iterable[tuple[str, Message]]:
-        """Return every recorded answer with its key."""
         return self._answers.items()
 
     def add(self, key: str, message: Message, *, role: str, model: str) -> None:

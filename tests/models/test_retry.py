@@ -17,9 +17,9 @@ from gymcli.errors import (
     ServerError,
 )
 from gymcli.models.api_errors import retry_after_seconds
+from gymcli.models.client import RetryPolicy
 from gymcli.models.endpoint import Endpoint
 from gymcli.models.limits import RequestState
-from gymcli.models.retry import RetryPolicy
 from gymcli.types import Answer, Message, Tries
 from tests.models.asking import FakeTime
 
