@@ -24,18 +24,12 @@ from gymcli.errors import AttemptError, EpisodeError, SetupError, VerifierError,
 from gymcli.tracebacks import shown_place
 from gymcli.types import JSON, Message, StopReason
 
-_STOP_REASONS: tuple[str, ...] = typing.get_args(StopReason)
-
-_ERRORS: dict[str, type[AttemptError]] = {
-    "setup": SetupError,
-    "tools": SetupError,
-    "verify": VerifierError,
-    "verify_group": VerifierError,
-}
-"""The error class by method; for all others it is `EpisodeError`."""
-
 UNENCODABLE = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
 """The exceptions for a value that cannot be written as JSON or read back."""
+
+
+class ContractError(TypeError):
+    """Raised for a method that cannot be called as it must be; the message ends with its place."""
 
 
 _HOOKS = (
@@ -43,25 +37,6 @@ _HOOKS = (
     *("verify", "verify_group", "metrics", "stand_ins", "choices", "generate"),
 )
 """The methods that a class may override."""
-
-_LIKENESS = 0.8
-"""The `difflib` ratio from which a name counts as misspelt: `verfiy`, `set_up`, `orcale`."""
-
-
-_VALUE_TYPES: Mapping[type, tuple[tuple[type, ...], str]] = {
-    bool: ((bool,), "True or False"),
-    str: ((str,), "a text"),
-    int: ((Integral,), "a whole number"),
-    float: ((Real,), "a number"),
-    tuple: ((tuple, list), "a tuple"),
-}
-"""What an attribute may be, by the type of its default."""
-
-_MAY_BE_NONE: Mapping[str, type] = {"max_reward": float, "pass_threshold": float, "max_turns": int}
-
-
-class ContractError(TypeError):
-    """Raised for a method that cannot be called as it must be; the message ends with its place."""
 
 
 def check_hooks(kind: type, base: type) -> None:
@@ -164,6 +139,18 @@ def _schema_problem(method_tool: Tool, error: Exception) -> str:
     return f"has arguments without a JSON Schema: {described(error)}"
 
 
+_VALUE_TYPES: Mapping[type, tuple[tuple[type, ...], str]] = {
+    bool: ((bool,), "True or False"),
+    str: ((str,), "a text"),
+    int: ((Integral,), "a whole number"),
+    float: ((Real,), "a number"),
+    tuple: ((tuple, list), "a tuple"),
+}
+"""What an attribute may be, by the type of its default."""
+
+_MAY_BE_NONE: Mapping[str, type] = {"max_reward": float, "pass_threshold": float, "max_turns": int}
+
+
 def _check_value(kind: type, name: str, value: object, default: object) -> None:
     value_type = _MAY_BE_NONE.get(name, type(default))
     if value_type not in _VALUE_TYPES or hasattr(value, "__get__"):  # such as a property
@@ -227,6 +214,10 @@ def _signature(function: FunctionType) -> inspect.Signature:
     return inspect.signature(bare)
 
 
+_LIKENESS = 0.8
+"""The `difflib` ratio from which a name counts as misspelt: `verfiy`, `set_up`, `orcale`."""
+
+
 def _check_name(kind: type, name: str, value: object, missing: dict[str, object]) -> None:
     function = _function(value)
     if function is None or tool_of(function) is not None:
@@ -275,6 +266,9 @@ def checked_messages(environment: object, method: str, messages: object) -> list
     return stored_messages
 
 
+_STOP_REASONS: tuple[str, ...] = typing.get_args(StopReason)
+
+
 def checked_step(environment: object, step: object) -> Step:
     """Check what `step` returned; its messages are as they will be read back from the run."""
     if not isinstance(step, Step):
@@ -306,6 +300,15 @@ def checked_json(environment: object, method: str, value: object) -> JSON:
     except UNENCODABLE as error:
         raise wrong_return(environment, method, f"a value that is not JSON: {error}") from error
     return value if value == stored else stored
+
+
+_ERRORS: dict[str, type[AttemptError]] = {
+    "setup": SetupError,
+    "tools": SetupError,
+    "verify": VerifierError,
+    "verify_group": VerifierError,
+}
+"""The error class by method; for all others it is `EpisodeError`."""
 
 
 def wrong_return(environment: object, method: str, description: str) -> AttemptError:

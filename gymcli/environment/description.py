@@ -29,16 +29,6 @@ EXTRAS = {
 }
 """The extra of gymcli that a built-in environment needs, and for what; empty: for every row."""
 
-_WORDS = {
-    str: ("text", "texts"),
-    int: ("whole number", "whole numbers"),
-    float: ("number", "numbers"),
-    bool: ("true or false", "booleans"),
-    type(None): ("null", "nulls"),
-    Path: ("path", "paths"),
-}
-"""Types in words, of one value and of several."""
-
 
 class FieldDescription(msgspec.Struct):
     """A field of a row, or an option, in words."""
@@ -139,6 +129,17 @@ def _docstrings(model: type[BaseModel]) -> dict[str, str]:
             if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
                 docstrings[statement.target.id] = inspect.cleandoc(value.value)
     return docstrings
+
+
+_WORDS = {
+    str: ("text", "texts"),
+    int: ("whole number", "whole numbers"),
+    float: ("number", "numbers"),
+    bool: ("true or false", "booleans"),
+    type(None): ("null", "nulls"),
+    Path: ("path", "paths"),
+}
+"""Types in words, of one value and of several."""
 
 
 def _in_words(annotation: object, *, is_plural: bool = False) -> str:

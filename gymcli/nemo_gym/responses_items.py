@@ -24,10 +24,6 @@ from gymcli.nemo_gym.payload import (
 from gymcli.types import JSON, FunctionCall, JSONObject, Message, Role, ToolCall
 
 _ROLES = ("system", "developer", "user", "assistant")
-_KNOWN_TYPES = ("message", "reasoning", "function_call", "function_call_output")
-_MADE_BY_MODEL = ("mcp_list_tools", "mcp_approval_request", "compaction")
-"""Item types that the model produces and whose name does not end in `_call`."""
-_ITEM_MEMBERS = ("type", "id", "status", "role", "content", "call_id", "name", "arguments")
 
 
 class ItemTurn(typing.NamedTuple):
@@ -98,6 +94,9 @@ def items_from_messages(
     return items
 
 
+_ITEM_MEMBERS = ("type", "id", "status", "role", "content", "call_id", "name", "arguments")
+
+
 def read_turn(items: list[JSONObject]) -> ItemTurn:
     turn = ItemTurn(None, [], "", [], [], {})
     all_parts: list[JSONObject] = []
@@ -126,6 +125,9 @@ def read_turn(items: list[JSONObject]) -> ItemTurn:
             case _:
                 turn.other_items.append(item)
     return turn._replace(refusal="".join(refusals))
+
+
+_KNOWN_TYPES = ("message", "reasoning", "function_call", "function_call_output")
 
 
 def _problem(item: JSON) -> str:
@@ -189,6 +191,10 @@ def _assistant_message(items: list[JSONObject]) -> Message:
             for call in turn.calls
         ],
     )
+
+
+_MADE_BY_MODEL = ("mcp_list_tools", "mcp_approval_request", "compaction")
+"""Item types that the model produces and whose name does not end in `_call`."""
 
 
 def _single_item_message(item: JSONObject) -> Message:

@@ -24,9 +24,6 @@ from gymcli.suggestions import did_you_mean
 
 MAX_CHARACTERS = 2000
 """The longest expression, since the cost grows with the length."""
-_MAX_DEPTH = 60
-"""The deepest nesting: each level takes a few frames of the interpreter's stack."""
-
 _NUMBER = (int, float)
 _TEXT = (str, UserString)
 
@@ -291,6 +288,10 @@ def _python_text(text: str) -> str:
         words.append(word)
         place = match.end()
     return "".join(words)
+
+
+_MAX_DEPTH = 60
+"""The deepest nesting: each level takes a few frames of the interpreter's stack."""
 
 
 class _TreeReader:

@@ -37,33 +37,6 @@ TOKEN_SOURCES: Mapping[TokenSource, str] = {
 }
 """Where token ids come from, in words."""
 
-_NEUTRAL: Mapping[str, tuple[float, ...]] = {
-    "top_p": (1,),
-    "top_k": (0, -1),
-    "min_p": (0,),
-    "presence_penalty": (0,),
-    "frequency_penalty": (0,),
-    "repetition_penalty": (1,),
-    "repeat_penalty": (1,),
-}
-"""Parameters that cut off or shift the distribution, and the values at which they do not."""
-
-_CONSTRAINTS = (
-    "response_format",
-    "structured_outputs",
-    "grammar",
-    "json_schema",
-    "guided_json",
-    "guided_regex",
-    "guided_choice",
-    "guided_grammar",
-    "regex",
-    "ebnf",
-    "logit_bias",
-)
-"""Parameters that forbid ids; only processed log-probabilities are those of the others."""
-
-
 _STANDARD: JSONObject = {"temperature": 1, "top_p": 1}
 _PENALTIES: JSONObject = {"presence_penalty": 0, "frequency_penalty": 0}
 # A top_k of 0 is refused by SGLang, and was by vLLM: https://github.com/vllm-project/vllm/pull/17773
@@ -192,6 +165,33 @@ def _finite(logprobs: list[float]) -> list[float]:
     if all(map(math.isfinite, logprobs)):
         return logprobs
     return [value if math.isfinite(value) else 0.0 for value in logprobs]
+
+
+_NEUTRAL: Mapping[str, tuple[float, ...]] = {
+    "top_p": (1,),
+    "top_k": (0, -1),
+    "min_p": (0,),
+    "presence_penalty": (0,),
+    "frequency_penalty": (0,),
+    "repetition_penalty": (1,),
+    "repeat_penalty": (1,),
+}
+"""Parameters that cut off or shift the distribution, and the values at which they do not."""
+
+_CONSTRAINTS = (
+    "response_format",
+    "structured_outputs",
+    "grammar",
+    "json_schema",
+    "guided_json",
+    "guided_regex",
+    "guided_choice",
+    "guided_grammar",
+    "regex",
+    "ebnf",
+    "logit_bias",
+)
+"""Parameters that forbid ids; only processed log-probabilities are those of the others."""
 
 
 def _off_policy(sampling: JSONObject, mode: LogprobMode) -> str:
