@@ -261,9 +261,6 @@ class Call(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
 
 SCHEMA_VERSION = 1
 
-CODE_HASH = "code-"
-"""The prefix of a source hash that covers only code, without comments and docstrings."""
-
 LARGEST = 1e100
 """The largest number in a score: sums of squares of larger numbers may overflow."""
 
@@ -383,14 +380,12 @@ class Verifier(msgspec.Struct, omit_defaults=True, gc=False):
 
     version: str = ""
     source_hash: str = ""
-    """Begins with `code-` if it covers only code, without prose; other hashes cover whole files."""
+    """Begins with `code-`, since it covers only code, without comments and docstrings."""
 
 
 def is_other_source(first: str, second: str) -> bool:
     """Return whether two source hashes cover different code; False if that is unknown."""
-    # A hash of code and a hash of whole files differ even for the same source.
-    kinds = {source_hash.startswith(CODE_HASH) for source_hash in (first, second)}
-    return bool(first and second) and len(kinds) == 1 and first != second
+    return bool(first and second) and first != second
 
 
 class RecordHead(msgspec.Struct, omit_defaults=True, kw_only=True):

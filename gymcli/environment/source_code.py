@@ -16,8 +16,6 @@ from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
-from gymcli.types import CODE_HASH
-
 FILE_MODULE_PREFIX = "gymcli_file_"
 """Prefix for the names of modules that were loaded from a file; no import finds them."""
 
@@ -41,7 +39,7 @@ def source_hash(module: ModuleType) -> str:
         with suppress(SyntaxError, ValueError, RecursionError):  # no code that anything imports
             code = repr(_code(ast.parse(code))).encode()
         total.update(name.encode() + b"\0" + code)
-    return f"{CODE_HASH}{total.hexdigest()[:16]}"
+    return f"code-{total.hexdigest()[:16]}"
 
 
 def imported_files(path: Path) -> list[Path]:

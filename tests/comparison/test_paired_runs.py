@@ -87,12 +87,6 @@ def test_lines_that_were_made_in_another_way_are_refused(tmp_path, more, named):
     assert compare_runs(a, b, allow_drift=True).drift
 
 
-def test_sources_of_releases_that_hash_otherwise_are_not_compared(tmp_path):
-    other = {"version": "1", "source_hash": "code-s1"}
-    a, b = write_run(tmp_path / "a", mixed()), write_run(tmp_path / "b", mixed(verifier=other))
-    assert compare_runs(a, b).drift == []
-
-
 @pytest.mark.parametrize(
     ("manifest", "named"),
     [

@@ -168,11 +168,6 @@ def test_versions_that_differ_are_told_and_left_out():
     assert (merged.source_hash, merged.earlier_source_hashes) == ("", ["aa", "bb"])
 
 
-def test_sources_of_releases_that_hash_otherwise_are_not_compared():
-    second = run("b", environments=environments(source_hash="code-aa"))
-    assert version_warnings([run("a"), second]) == []
-
-
 def write(folder, name, *lines):
     folder.mkdir(exist_ok=True)
     (folder / name).write_bytes(b"".join(line + b"\n" for line in lines))
