@@ -1,12 +1,11 @@
 """Writes an evaluation of a bike rental's support, and what stands in for models and people.
 
 `evaluation/` holds 200 questions, each with three points that a reply must meet, the map that makes
-tasks of them, and benchmark.toml. `answers.jsonl` and `verdicts.jsonl` are scripts for `gym mock`,
-in place of an assistant and a judge. `labels.csv` has the labels of 40 replies.
+tasks of them, the prompt, and benchmark.toml. `answers.jsonl` and `verdicts.jsonl` are scripts for
+`gym mock`, in place of an assistant and a judge. `labels.csv` has the labels of 40 replies.
 """
 
 import csv
-import hashlib
 import json
 from datetime import date, timedelta
 from pathlib import Path
@@ -17,12 +16,17 @@ PRICE, LATE, HELMET = 18, 25, 4
 RNG = Random(21)
 
 MAP = """\
-fields:
-  id: id
-  category: category
-  question: question
-  rubric: {from: [point_1, point_2, point_3], apply: {objects: question}}
-  gold_reply: model_reply
+def task(row):
+    return {
+        "id": row["id"],
+        "category": row["category"],
+        "question": row["question"],
+        "rubric": [{"question": row[f"point_{number}"]} for number in (1, 2, 3)],
+        "gold_reply": row["model_reply"],
+    }
+"""
+
+PROMPT = """\
 system: |
   You answer customers of a bike rental. A bike costs 18 euros a day, a helmet 4 euros
   a day. A late day costs 25 euros. Name the booking, the total, and the date or the
@@ -36,15 +40,15 @@ version = "1"
 title = "Answers to customers of a bike rental"
 domain = "support"
 env = "multichallenge"
-env_args = {{ aggregation = "all" }}
-params = {{ temperature = 0.0, max_tokens = 300 }}
+env_args = { aggregation = "all" }
+prompt = "prompt.yaml"
+params = { temperature = 0.0, max_tokens = 300 }
 
 [source]
-file = "questions.csv"
-sha256 = "{sha256}"
+file = "questions.jsonl"
+sha256 = "eeb0ae8448fe8f031d660d72094599b2cb7cc9aa36857aed1a264e7136309f3d"
 rows = 200
 licence = "ours"
-map = "map.yaml"
 
 [roles.judge]
 model = "grader"
@@ -106,11 +110,9 @@ def main() -> None:
         labels.append(
             {"task_id": row["id"], "label": "pass" if reply == row["model_reply"] else "fail"}
         )
-    table = FOLDER / "questions.csv"
-    write_table(table, rows)
-    sha256 = hashlib.sha256(table.read_bytes()).hexdigest()
-    (FOLDER / "map.yaml").write_text(MAP, encoding="utf-8")
-    (FOLDER / "benchmark.toml").write_text(BENCHMARK.format(sha256=sha256), encoding="utf-8")
+    write_table(FOLDER / "questions.csv", rows)
+    for name, text in (("map.py", MAP), ("prompt.yaml", PROMPT), ("benchmark.toml", BENCHMARK)):
+        (FOLDER / name).write_text(text, encoding="utf-8")
     write_table(Path("labels.csv"), labels[:40])
     for name, script in (("answers.jsonl", answers), ("verdicts.jsonl", verdicts)):
         Path(name).write_text("".join(json.dumps(line) + "\n" for line in script), encoding="utf-8")

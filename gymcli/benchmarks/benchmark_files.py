@@ -18,28 +18,22 @@ from gymcli.benchmarks.benchmark import Benchmark, existing_file
 from gymcli.benchmarks.benchmark_source import file_name
 from gymcli.benchmarks.source_files import SourceFile, changed_error, fetch_files
 from gymcli.environment.registry import Registry, generated_lines
-from gymcli.errors import GymError, RunError, TasksError, UsageError, described
+from gymcli.errors import GymError, RunError, TasksError, UsageError
 from gymcli.store.lines import file_sha256
 from gymcli.tasks.pulling import (
     HUB,
-    MappedRows,
     Provenance,
-    SourceTable,
     hub_address,
     hub_tables,
-    map_rows,
     write_tasks,
 )
-from gymcli.tasks.row_map import RowMap, read_map
-from gymcli.tasks.table_files import SourceRow, local_rows
+from gymcli.tasks.row_map import MappedRows, map_file_of, read_map
+from gymcli.tasks.table_files import SourceRow, SourceTable, local_rows
 from gymcli.tasks.task_row import PromptTemplate, read_yaml
-from gymcli.tracebacks import frames_of
 from gymcli.types import JSON_ERRORS, JSONObject, Message, digest
 
 _READING = 1
 """Raised when the same source becomes other tasks."""
-
-_MapFunction = Callable[[Iterable[dict[str, object]]], Iterable[object]]
 
 
 def default_cache() -> Path:
@@ -58,7 +52,7 @@ def tasks_path(benchmark: Benchmark, cache: Path | None = None) -> Path:
     source = benchmark.source.model_dump(
         mode="json", exclude={"gated", "licence"}, exclude_defaults=True
     )
-    files = [] if benchmark.source.map is None else [map_file(benchmark)[0]]
+    files = [path for path in [map_file(benchmark)] if path is not None]
     if benchmark.examples is not None:
         source["examples"] = benchmark.examples.model_dump(exclude_none=True)
         files += filter(None, [benchmark.template_path, benchmark.examples_path])
@@ -275,7 +269,8 @@ def _read(benchmark: Benchmark, files: Sequence[SourceFile]) -> tuple[MappedRows
         record = Provenance(source=name, seed=source.seed)
         tables = [SourceTable(name, _generate(benchmark))]
     record.benchmark = f"{benchmark.name} {benchmark.version}"
-    record.map_sha256 = None if source.map is None else file_sha256(map_file(benchmark)[0])
+    map_path = map_file(benchmark)
+    record.map_sha256 = None if map_path is None else file_sha256(map_path)
     rows = _map_rows(benchmark, tables)
     if source.hf is not None:
         rows = itertools.chain(rows, _rest(tables))
@@ -299,12 +294,8 @@ def _rest(tables: Iterable[SourceTable]) -> MappedRows:
 
 def _map_rows(benchmark: Benchmark, tables: Iterable[SourceTable]) -> MappedRows:
     """Return the rows that the benchmark's map makes of tables."""
-    if benchmark.source.map is None:
-        return map_rows(tables, RowMap())
-    path, function = map_file(benchmark)
-    if function:
-        return _rows_of_function(path, function, tables)
-    return map_rows(tables, read_map(path))
+    name = benchmark.source.map
+    return read_map(None if name is None else benchmark.path.parent / name)(tables)
 
 
 def _with_examples(benchmark: Benchmark, rows: MappedRows, record: Provenance) -> MappedRows:
@@ -380,47 +371,12 @@ def _examples(benchmark: Benchmark, record: Provenance) -> MappedRows:
     )
 
 
-def map_file(benchmark: Benchmark) -> tuple[Path, str]:
-    """Return the map's file, and the function in it if it is code."""
-    text = benchmark.source.map or ""
-    file, _, function = text.rpartition(":")
-    if not file.endswith(".py"):
-        file, function = text, ""
-    if file.endswith(".py") and not function:
-        raise UsageError(f"{benchmark.path}: source.map: name the function, {file}:FUNCTION")
-    return existing_file(benchmark, "source.map", file), function
-
-
-def _rows_of_function(path: Path, name: str, tables: Iterable[SourceTable]) -> MappedRows:
-    """Yield what a map function makes of all rows; what it raises names the last row it took."""
-    last = "the first row"
-
-    def read_rows() -> Iterator[dict[str, object]]:
-        nonlocal last
-        for table, rows in tables:
-            for number, row in rows:
-                last = f"{table}:{number}"
-                if isinstance(row, str):
-                    raise TasksError(f"{last}: {row}")
-                yield row
-
-    try:
-        module_name = f"gymcli_map_{digest(str(path.resolve()))}"
-        function: _MapFunction = getattr(gymcli.envs.load_file(module_name, path), name)
-        new_rows = map(_new_row, itertools.count(1), function(read_rows()))
-        yield from map_rows([SourceTable(f"tasks of {path}:{name}", new_rows)], RowMap())
-    except GymError:
-        raise
-    except Exception as error:
-        frames = frames_of(error)
-        place = f" ({frames[-1]})" if frames else ""
-        raise UsageError(f"{path}:{name} fails at {last}: {described(error)}{place}") from error
-
-
-def _new_row(number: int, row: object) -> SourceRow:
-    if not isinstance(row, dict):
-        raise TypeError(f"it yields {row!r:.80}, not a dict")
-    return SourceRow(number, row)
+def map_file(benchmark: Benchmark) -> Path | None:
+    """Return the file of the map."""
+    if benchmark.source.map is None:
+        return None
+    file, _ = map_file_of(Path(benchmark.source.map))
+    return existing_file(benchmark, "source.map", str(file))
 
 
 def _generate(benchmark: Benchmark) -> Iterator[SourceRow]:

@@ -295,8 +295,7 @@ def _settings_hash(benchmark: Benchmark) -> str:
     for name in ("gated", "licence", *(["sha256"] if benchmark.source.hf else [])):
         settings["source"].pop(name, None)
     settings.get("examples", {}).pop("sha256", None)
-    map_path = None if benchmark.source.map is None else map_file(benchmark)[0]
-    files = [benchmark.template_path, map_path, benchmark.examples_path]
+    files = [benchmark.template_path, map_file(benchmark), benchmark.examples_path]
     return digest([settings, *(file_sha256(file) for file in files if file is not None)])
 
 

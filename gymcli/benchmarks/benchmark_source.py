@@ -127,9 +127,8 @@ class Source(BaseModel):
     licence: str = Field(min_length=1)
     """An SPDX identifier, or what the data set's page says."""
     map: str | None = None
-    """A map file relative to the benchmark's folder, or FILE.py:FUNCTION, which takes an iterable
-    of all rows as dicts and yields task rows. Such code is run only if the benchmark ships with
-    gymcli or an installed package."""
+    """A YAML map relative to the benchmark's folder, or FILE.py:FUNCTION, as in `read_map`. Such
+    code is run only if the benchmark ships with gymcli or an installed package."""
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -252,14 +252,14 @@ def _print_value(name: str, value: str) -> None:
 
 
 def _template(benchmark: Benchmark) -> PromptTemplate | None:
-    from gymcli.tasks.row_map import read_map
+    from gymcli.tasks.row_map import read_row_map
     from gymcli.tasks.task_row import PromptTemplate
 
     if benchmark.template_path is not None:
         return PromptTemplate.read(benchmark.template_path)
     map_file = benchmark.source.map or ""
     if map_file.endswith((".yaml", ".yml")):
-        return read_map(benchmark.path.parent / map_file).template
+        return read_row_map(benchmark.path.parent / map_file).template
     return None
 
 

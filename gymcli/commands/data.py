@@ -190,7 +190,11 @@ def pull(
     ] = None,
     map_file: Annotated[
         Path | None,
-        typer.Option("--map", metavar="FILE", help="YAML file that maps columns to fields."),
+        typer.Option(
+            "--map",
+            metavar="FILE",
+            help="YAML file that maps columns to fields, or FILE.py:FUNCTION.",
+        ),
     ] = None,
     limit: Annotated[
         int | None, typer.Option("--limit", "-n", min=1, help="Read only the first N rows.")
@@ -272,6 +276,7 @@ def render(
     import msgspec
 
     from gymcli.data.validation import rendered_rows, write_verl_table
+    from gymcli.tasks.row_map import map_file_of
 
     _print_notes(file)
     is_table = to == "verl" and out is not None and out.suffix == ".parquet"
@@ -279,7 +284,8 @@ def render(
         file, prompt=prompt, map_file=map_file, id_field=id_field, env=env, limit=limit, to=to
     )
     lines = (msgspec.json.encode(row) + b"\n" for row in rows)
-    inputs = [Path(file), *filter(None, [prompt, map_file])]
+    map_path = None if map_file is None else map_file_of(map_file)[0]
+    inputs = [Path(file), *filter(None, [prompt, map_path])]
     _write_rows(lines, out, inputs=inputs, write=write_verl_table if is_table else None)
 
 

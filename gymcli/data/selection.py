@@ -22,6 +22,7 @@ from gymcli.store.filters import Filter, parse_filter
 from gymcli.store.lines import file_sha256, iterate_lines
 from gymcli.store.manifest import Manifest
 from gymcli.suggestions import did_you_mean
+from gymcli.tasks.row_map import map_file_of
 from gymcli.tasks.task_files import RowProblem, with_shared_ids
 from gymcli.tasks.task_options import TaskOptions
 from gymcli.tasks.task_row import without_stamps
@@ -186,6 +187,12 @@ def _read_run(
     hashes = {Path(str(file["path"])): file.get("sha256") for file in manifest.tasks}
     inputs = task_inputs(tasks) or [_recorded_input(run, path) for path in hashes]
     options = {**manifest.options, **({"env": env} if env else {})}
+    map_file = options.get("map_file")
+    if map_file and map_file_of(Path(str(map_file)))[1]:
+        # Code comes from the command line, never from data such as run.json.
+        if not tasks:
+            raise TasksError(f"{run}: its tasks were made by {map_file}; name them with --tasks")
+        del options["map_file"]
     all_tasks = {(str(name), str(task_id)) for name, task_id in keys}
     registry = Registry((env,) if env else ())
     return _Source(str(run), inputs, options, registry, hashes, all_tasks, selected)

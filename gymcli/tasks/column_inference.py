@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from string import ascii_uppercase
 from typing import NamedTuple, cast
@@ -21,9 +22,10 @@ from pydantic.errors import PydanticInvalidForJsonSchema
 
 from gymcli.environment.registry import Registration
 from gymcli.errors import UsageError
-from gymcli.tasks.row_map import TRANSFORMS, RowMap, map_text
-from gymcli.tasks.table_files import local_rows, mapped_rows, table_columns
-from gymcli.tasks.task_row import listed
+from gymcli.tasks.column_conversions import CONVERSIONS, listed_options
+from gymcli.tasks.row_map import TableMap, column_value, is_empty, with_prompt
+from gymcli.tasks.table_files import SourceTable, local_rows, table_columns
+from gymcli.tasks.task_row import PromptTemplate, listed
 from gymcli.types import JSON, JSON_ERRORS, JSONObject
 
 CHOICE_ENV = "mcqa"
@@ -68,7 +70,7 @@ _READ_AS = {
     "letter_from_0": "positions from 0",
     "letter_from_1": "positions from 1",
 }
-"""How answers may name an option: transforms with what they read."""
+"""How answers may name an option: conversions with what they read."""
 _CONTROLS: Mapping[str, str] = {
     "id": "strip",
     "task_id": "strip",
@@ -82,30 +84,90 @@ _CONTROLS: Mapping[str, str] = {
     "agent_ref": "json",
     "responses_create_params": "json",
 }
-"""The names in a row that no environment declares, with the transform of a text."""
+"""The names in a row that no environment declares, with the conversion of a text."""
 _PROMPTS = ("responses_create_params", "messages", "prompt")
 _NOT_RAW = (*_PROMPTS, "agent_ref", "resolved_row")
 """Fields of rows that have a prompt, or leave it to their environment."""
 
+_NUM_HEAD_ROWS = 1000
+"""How many rows of a table are held while its map is inferred."""
+
 _Source = str | tuple[str, ...]
-_Fields = dict[str, dict[str, object]]
+"""A column or a path into one; several are a list of their values."""
 
 
-class TableMap(NamedTuple):
+class _Field(NamedTuple):
+    source: _Source
+    conversion: str = ""
+    options: _Source = ()
+    """Where the options are whose letter the conversion finds."""
+
+    def converted(self, value: JSON, row: Mapping[str, object]) -> JSON:
+        if not self.conversion:
+            return value
+        options = _source_value(row, self.options) if self.options else None
+        try:
+            return CONVERSIONS[self.conversion](value, options)
+        except ValueError as error:
+            column = (
+                f'column "{self.source}"'
+                if isinstance(self.source, str)
+                else f"columns {listed(self.source)}"
+            )
+            raise ValueError(f"{column}: {self.conversion}: {error}") from error
+
+
+_Fields = dict[str, _Field]
+
+
+class InferredMap(NamedTuple):
     """How the rows of a table become tasks."""
 
-    row_map: RowMap
+    fields: _Fields
+    template: PromptTemplate | None = None
     env: str | None = None
     """The environment that the columns imply, which has multiple-choice questions."""
     note: str = ""
     """Which columns became fields of another name, in words."""
 
+    def task(self, row: Mapping[str, object]) -> JSONObject:
+        """Return the task row, without fields whose column is empty.
+
+        Raises:
+            ValueError: A column is missing or cannot be converted.
+        """
+        fields: JSONObject = {}
+        for name, field in self.fields.items():
+            value = _source_value(row, field.source)
+            if not is_empty(value):
+                fields[name] = field.converted(value, row)
+        return with_prompt(fields, self.template)
+
+    @property
+    def yaml(self) -> str | None:
+        """The map as a YAML file in one line, which strips no ids; None if it converts values."""
+        fields = self.fields.items()
+        if not all(field.conversion in ("", "strip") for _, field in fields):
+            return None
+        prompt = {"user": self.template.user} if self.template else {}
+        content = {"fields": {name: field.source for name, field in fields}, "drop_empty": True}
+        return msgspec.json.encode(content | prompt).decode()
+
+
+def _source_value(row: Mapping[str, object], source: _Source) -> JSON:
+    if isinstance(source, str):
+        return column_value(row, source)
+    values = [column_value(row, path) for path in source]
+    while values and is_empty(values[-1]):  # a table has cells for the longest list
+        values.pop()
+    return values
+
 
 def mapped_file(
-    row_map: RowMap, defaults: RowDefaults, path: Path
+    table_map: TableMap, defaults: RowDefaults, path: Path
 ) -> Iterator[tuple[int, JSONObject | str]]:
     """Yield the task rows of a file, each with its number; see `set_defaults`."""
-    for number, row in mapped_rows(local_rows(path), row_map):
+    for _, number, row in table_map([SourceTable(str(path), local_rows(path))]):
         if isinstance(row, dict):
             set_defaults(row, defaults)
         yield number, row
@@ -150,7 +212,7 @@ def infer_map(
     *,
     has_template: bool,
     id_field: str | None = None,
-) -> TableMap:
+) -> InferredMap:
     """Infer the map of a table from its columns and its environment.
 
     Args:
@@ -174,7 +236,7 @@ def infer_map(
         return _choice_map(table, env, has_template=has_template)
     if registration is None:
         if has_template or any(name in table.columns for name in _PROMPTS):
-            return TableMap(table.plain({}))  # rows that may name their own environments
+            return InferredMap(table.plain({}))  # rows that may name their own environments
         if isinstance(options := table.option_columns, str):
             raise table.unclear(f'"{options}" holds no JSON list of options, such as ["yes", "no"]')
         if table.find(_QUESTIONS) and table.find(_ANSWERS):
@@ -187,7 +249,7 @@ def infer_map(
 
 
 def refuse_raw_rows(path: Path, env: str | None, find: Callable[[str], Registration]) -> None:
-    """Raise UsageError with a map for JSON Lines whose first row has a question, but no prompt.
+    """Raise UsageError for JSON Lines whose first row has a question, but no prompt.
 
     They are not mapped unasked, as a table is: a row of this shape is for a prompt file.
     """
@@ -200,12 +262,13 @@ def refuse_raw_rows(path: Path, env: str | None, find: Callable[[str], Registrat
     if names.isdisjoint(_QUESTIONS) or (env is None and names.isdisjoint(_ANSWERS)):
         return
     inferred = infer_map(path, env, find, has_template=False)
-    env_of_map = {} if env or not inferred.env else {"env": inferred.env}
-    row_map = inferred.row_map.model_copy(update={"constants": env_of_map})
-    raise UsageError(
-        f"{path}:{number}: has no prompt; use --prompt FILE, or --map FILE with this map in it: "
-        f"{map_text(row_map)}"
+    yaml = inferred.yaml
+    remedy = (
+        "--map FILE.py:FUNCTION: `gym docs data` has an example"
+        if yaml is None
+        else f"--map FILE with this map in it: {yaml}"
     )
+    raise UsageError(f"{path}:{number}: has no prompt; use --prompt FILE, or {remedy}")
 
 
 class _Table:
@@ -214,7 +277,10 @@ class _Table:
     def __init__(self, path: Path, id_field: str | None) -> None:
         self.path = path
         self.id_field = id_field
-        self.columns = table_columns(path)
+        self._head = list(islice(_good_rows(path), _NUM_HEAD_ROWS))
+        self.columns = (
+            [name for name in self._head[0] if name.strip()] if self._head else table_columns(path)
+        )
         self.by_name: dict[str, str] = {}
         """Columns by their names in lower case, with underscores."""
         for column in self.columns:
@@ -225,8 +291,10 @@ class _Table:
         self.option_columns, self.option_labels = self._option_columns()
 
     def rows(self) -> Iterator[dict[str, object]]:
-        """Yield the rows that can be read."""
-        return (row for _, row in local_rows(self.path) if not isinstance(row, str))
+        """Yield the rows that can be read; those of a long table are read again."""
+        yield from self._head
+        if len(self._head) == _NUM_HEAD_ROWS:
+            yield from islice(_good_rows(self.path), _NUM_HEAD_ROWS, None)
 
     def find(self, names: Sequence[str]) -> list[str]:
         """Return the columns with one of these names."""
@@ -275,10 +343,10 @@ class _Table:
     def _first_options(self) -> list[JSON]:
         options = self.option_columns
         assert isinstance(options, str)
-        row_map = _row_map({"options": {"from": options, "apply": self.decoding(options)}})
-        for _, row in mapped_rows(local_rows(self.path), row_map):
-            if isinstance(row, dict) and isinstance(row.get("options"), list):
-                return cast("list[JSON]", row["options"])
+        for row in self.rows():
+            with suppress(ValueError):
+                if items := listed_options(column_value(row, options)):
+                    return items
         return []
 
     def _option_columns(self) -> tuple[_Source | None, str | None]:
@@ -318,23 +386,19 @@ class _Table:
             return tuple(f"{column}.{letter}" for letter in letters), None
         return column, None
 
-    def decoding(self, options: _Source) -> list[str]:
-        """Return the transform that makes a list of a column's JSON; that of a path is decoded."""
-        return ["json"] if options in self.columns and self.holds(str(options), str) else []
-
-    def plain(self, fields: _Fields, *, without: Sequence[str] = (), **keys: object) -> RowMap:
-        """Return a map with these fields, and every other column under its own name."""
+    def plain(self, fields: _Fields, *, without: Sequence[str] = ()) -> _Fields:
+        """Return these fields, and every other column under its own name."""
         other_fields: _Fields = {}
         for column in self.columns:
             name = column.strip()
             if column not in without and name not in fields:
-                other_fields[name] = {"from": column, "apply": self.conversion(name, column)}
-        return _row_map({**other_fields, **fields}, **keys)
+                other_fields[name] = _Field(column, self.conversion(name, column))
+        return {**other_fields, **fields}
 
-    def conversion(self, name: str, column: str) -> list[str]:
-        """Return the transform that turns the texts of a column into a field of the row itself."""
-        transform = "strip" if column == self.id_field else _CONTROLS.get(name, "")
-        return [transform] if transform and self.holds(column, str) else []
+    def conversion(self, name: str, column: str) -> str:
+        """Return the conversion of a column's texts into a field of the row itself; "" for none."""
+        conversion = "strip" if column == self.id_field else _CONTROLS.get(name, "")
+        return conversion if self.holds(column, str) else ""
 
     def unclear(
         self, reason: str, remedy: str = "say what the columns are with --map FILE"
@@ -345,32 +409,30 @@ class _Table:
         return UsageError(f"{self.path}: {one_line}: `gym docs data` has an example of a map")
 
 
-def _row_map(fields: Mapping[str, object], **keys: object) -> RowMap:
-    return RowMap.model_validate({"fields": fields, "drop_empty": True, **keys})
+def _good_rows(path: Path) -> Iterator[dict[str, object]]:
+    return (row for _, row in local_rows(path) if not isinstance(row, str))
 
 
-def _choice_map(table: _Table, env: str, *, has_template: bool) -> TableMap:
+def _choice_map(table: _Table, env: str, *, has_template: bool) -> InferredMap:
     question, answer = table.one(_QUESTIONS, "question"), table.one(_ANSWERS, "answer")
     options = table.option_columns
     assert question is not None
     assert answer is not None
     assert options is not None
-    decode = table.decoding(options)
-    transform, place, read_as = _answer_reading(table, answer, options)
+    conversion, place, read_as = _answer_reading(table, answer, options)
     fields: _Fields = {
-        "question": {"from": question},
-        "choices": {"from": options, "apply": [*decode, "lettered"]},
-        "options": {"from": options, "apply": [*decode, "letters"]},
-        "expected_answer": {"from": answer, "apply": [{transform: place}]},
+        "question": _Field(question),
+        "choices": _Field(options, "lettered"),
+        "options": _Field(options, "letters"),
+        "expected_answer": _Field(answer, conversion, place),
     }
     for name in ("id", "task_id", "uuid"):
         if name in table.by_name:
             column = table.by_name[name]
-            fields[name] = {"from": column, "apply": table.conversion(name, column)}
-    prompt = {} if has_template else {"user": _CHOICE_PROMPT}
-    used = {name for field in fields.values() for name in _names(field["from"])}
+            fields[name] = _Field(column, table.conversion(name, column))
+    used = {name for field in fields.values() for name in _names(field.source)}
     used |= {name.rpartition(".")[0] for name in _names(options) if name not in table.columns}
-    row_map = table.plain(fields, without=[*used], **prompt)
+    fields = table.plain(fields, without=[*used])
     option_text = options if isinstance(options, str) else f"{options[0]}-{options[-1]}"
     field_by_column = {
         question: "question" if has_template else "prompt",
@@ -378,34 +440,38 @@ def _choice_map(table: _Table, env: str, *, has_template: bool) -> TableMap:
         f"{answer} ({read_as})": "expected_answer",
     }
     renamed = [f"{column} → {name}" for column, name in field_by_column.items() if column != name]
-    return TableMap(row_map, env, _note(renamed, env))
+    template = None if has_template else PromptTemplate(_CHOICE_PROMPT)
+    return InferredMap(fields, template, env, _note(renamed, env))
 
 
 def _note(renamed: Sequence[str], env: str) -> str:
     return " ".join(f"{', '.join(renamed)} (environment {env})".split())
 
 
-def _names(source: object) -> tuple[str, ...]:
-    return (source,) if isinstance(source, str) else cast("tuple[str, ...]", source)
+def _names(source: _Source) -> tuple[str, ...]:
+    return (source,) if isinstance(source, str) else source
 
 
 def _answer_reading(table: _Table, answer: str, options: _Source) -> tuple[str, _Source, str]:
-    """Return the transform that reads most answers, its argument, and what it reads, in words.
+    """Return the conversion that reads most answers, its options, and what it reads, in words.
 
     All readings that do so must agree on the letters, unless the options have labels.
     """
-    labels = {} if table.option_labels is None else {"labels": {"from": table.option_labels}}
-    row_map = _row_map({"answer": {"from": answer}, "options": {"from": options}, **labels})
     letters: dict[str, list[JSON]] = {name: [] for name in _READ_AS}
     letters_of_labels: list[JSON] = []
     example: JSON = None
-    for _, row in mapped_rows(local_rows(table.path), row_map):
-        if isinstance(row, str) or "answer" not in row:
+    sources = (answer, options, table.option_labels or ())
+    for row in table.rows():
+        try:
+            value, items, labels = (_source_value(row, source) for source in sources)
+        except (ValueError, RecursionError):  # listed with its line when it is read as a task
             continue
-        example = row["answer"] if example is None else example
+        if is_empty(value):
+            continue
+        example = value if example is None else example
         for name, read_letters in letters.items():
-            read_letters.append(_letter_or_none(name, row["answer"], row.get("options")))
-        letters_of_labels.append(_letter_or_none("letter_in", row["answer"], row.get("labels")))
+            read_letters.append(_letter_or_none(name, value, items))
+        letters_of_labels.append(_letter_or_none("letter_in", value, labels))
     num_read = {
         name: len(read_letters) - read_letters.count(None) for name, read_letters in letters.items()
     }
@@ -421,29 +487,27 @@ def _answer_reading(table: _Table, answer: str, options: _Source) -> tuple[str, 
         return "letter_in", table.option_labels, "labels"
     if any(letters[name] != letters[best[0]] for name in best):
         readings = " or ".join(_READ_AS[name] for name in best)
-        source = options if isinstance(options, str) else f"[{', '.join(options)}]"
         raise table.unclear(
             f'"{answer}" may hold {readings}',
-            "say which in --map FILE, such as "
-            f"expected_answer: {{from: {answer}, apply: {{{best[-1]}: {source}}}}}",
+            "write letters, or say which with --map FILE.py:FUNCTION",
         )
     return best[0], options, _READ_AS[best[0]]
 
 
-def _letter_or_none(transform: str, answer: JSON, options: JSON) -> JSON:
+def _letter_or_none(conversion: str, answer: JSON, options: JSON) -> JSON:
     try:
-        return TRANSFORMS[transform].function(answer, options)
+        return CONVERSIONS[conversion](answer, options)
     except ValueError:
         return None
 
 
-def _answer_map(table: _Table, registration: Registration, *, has_template: bool) -> TableMap:
+def _answer_map(table: _Table, registration: Registration, *, has_template: bool) -> InferredMap:
     fields_of_task = registration.environment.Task.model_fields
     fields: _Fields = {}
     renamed: list[str] = []
 
     def add(name: str, column: str) -> None:
-        fields[name] = {"from": column, "apply": _conversion(table, registration, name, column)}
+        fields[name] = _Field(column, _conversion(table, registration, name, column))
         if name.casefold() != column.strip().casefold():
             renamed.append(f"{column} → {name}")
 
@@ -452,41 +516,43 @@ def _answer_map(table: _Table, registration: Registration, *, has_template: bool
             add(name, name)
         elif name in table.by_name:
             add(name, table.by_name[name])
-    prompt = {}
+    template = None
     if not has_template and not any(name in fields for name in _PROMPTS):
         question = table.one(_QUESTIONS, "prompt")
         if question is None:
             raise table.unclear("has no column with the prompt, such as prompt or question")
         if registration.name in _ANSWER_PROMPTS and "extraction_mode" not in fields:
-            fields["question"] = {"from": question}
+            fields["question"] = _Field(question)
             renamed.append(f"{question} → prompt")
-            prompt["user"] = _ANSWER_PROMPTS[registration.name]
+            template = PromptTemplate(_ANSWER_PROMPTS[registration.name])
         else:
             add("prompt", question)
     if "question" in fields_of_task and "question" not in fields and "prompt" in fields:
-        add("question", str(fields["prompt"]["from"]))
+        add("question", str(fields["prompt"].source))
     answers = [name for name in _ANSWERS if name in fields_of_task]
     if len(answers) == 1 and answers[0] not in fields:
         answer = table.one(_ANSWERS, "answer")
         if answer is not None:
             add(answers[0], answer)
-    used = {str(column["from"]) for column in fields.values()}
-    row_map = table.plain(fields, without=[*used], **prompt)
-    _check_first(table, registration, row_map)
-    return TableMap(row_map, None, _note(renamed, registration.name) if renamed else "")
+    used = {str(field.source) for field in fields.values()}
+    fields = table.plain(fields, without=[*used])
+    note = _note(renamed, registration.name) if renamed else ""
+    inferred = InferredMap(fields, template, None, note)
+    _check_first(table, registration, inferred)
+    return inferred
 
 
-def _conversion(table: _Table, registration: Registration, name: str, column: str) -> list[str]:
-    """Return the transforms that turn the values of a table into the type of a field."""
+def _conversion(table: _Table, registration: Registration, name: str, column: str) -> str:
+    """Return the conversion of a table's values into the type of a field; "" for none."""
     if name in _CONTROLS or column == table.id_field:
         return table.conversion(name, column)
     kinds = _json_types(registration, name)
     if kinds - {"null"} == {"string"} and table.holds(column, (int, float)):
-        return ["text"]  # as in a CSV file
+        return "text"  # as in a CSV file
+    if "string" in kinds or not table.holds(column, str):
+        return ""
     is_nested = kinds & {"array", "object"}
-    transform = "json" if is_nested else "number" if kinds & {"integer", "number"} else ""
-    transform = "" if "string" in kinds else transform
-    return [transform] if transform and table.holds(column, str) else []
+    return "json" if is_nested else "number" if kinds & {"integer", "number"} else ""
 
 
 def _json_types(registration: Registration, name: str) -> set[str]:
@@ -508,16 +574,16 @@ def _json_types(registration: Registration, name: str) -> set[str]:
     return kinds
 
 
-def _check_first(table: _Table, registration: Registration, row_map: RowMap) -> None:
+def _check_first(table: _Table, registration: Registration, inferred: InferredMap) -> None:
     """Raise UsageError if the first row lacks a field that the environment needs."""
-    first = next((row for row in table.rows() if row_map.takes(row)), None)
+    first = next(table.rows(), None)
     if first is None:
         return
     try:
-        registration.environment.parse_task(row_map.apply(first))
+        registration.environment.parse_task(inferred.task(first))
     except ValidationError as error:
         missing = [".".join(map(str, e["loc"])) for e in error.errors() if e["type"] == "missing"]
-        absent = [name for name in missing if name not in (row_map.fields or {})]
+        absent = [name for name in missing if name not in inferred.fields]
         if absent:
             raise table.unclear(
                 f"has no column for {listed(absent)}, which environment {registration.name} needs"

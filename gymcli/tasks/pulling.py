@@ -22,12 +22,11 @@ from gymcli.secrets import NOTHING_SECRET, Scrubber
 from gymcli.store.lines import MAX_LINE_BYTES, TOO_LONG, file_sha256
 from gymcli.store.output import compressing, replacing
 from gymcli.tasks.column_inference import TABLE_DEFAULTS, set_defaults
-from gymcli.tasks.row_map import RowMap, read_map
-from gymcli.tasks.table_files import SourceRow, local_rows, mapped_rows
+from gymcli.tasks.row_map import MappedRows, map_file_of, read_map
+from gymcli.tasks.table_files import SourceRow, SourceTable, local_rows
 from gymcli.tasks.task_files import RowProblem, TaskReader
 from gymcli.tasks.task_row import Hints, PromptTemplate, TaskReading
 from gymcli.tasks.task_source import Problems
-from gymcli.types import JSONObject
 
 T = TypeVar("T")
 
@@ -53,17 +52,6 @@ _HINTS = Hints(
     same_id='map "id" to a column with unique values',
     same_id_in_files="",
 )
-
-
-class SourceTable(NamedTuple):
-    """The rows of one file, or of one configuration of a data set."""
-
-    name: str
-    rows: Iterator[SourceRow]
-
-
-MappedRows = Iterator[tuple[str, int, JSONObject | str]]
-"""Name of the table, number of the row, and the task row, or the reason why it cannot be one."""
 
 
 class Provenance(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -129,7 +117,8 @@ def pull(
             written. With `skip_bad` such rows are left out.
         RunError: The Hub cannot be reached.
     """
-    row_map = read_map(map_file) if map_file else RowMap()
+    table_map = read_map(map_file)
+    map_path = None if map_file is None else map_file_of(map_file)[0]
 
     def read() -> tuple[MappedRows, Provenance]:
         tables: Iterable[SourceTable]
@@ -141,13 +130,13 @@ def pull(
             path = Path(source)
             tables = [SourceTable(source, local_rows(path))]
             record = Provenance(source=path.name, source_sha256=file_sha256(path))
-        record.map_sha256 = file_sha256(map_file) if map_file else None
+        record.map_sha256 = file_sha256(map_path) if map_path else None
         record.limit = limit
-        rows = itertools.islice(map_rows(tables, row_map), limit)
+        rows = itertools.islice(table_map(tables), limit)
         return (_with_defaults(rows) if map_file else rows), record
 
-    inputs = [Path(source)] if map_file is None else [Path(source), map_file]
-    return write_tasks(out, read, inputs=inputs, skip_bad=skip_bad, scrubber=scrubber)
+    inputs = filter(None, [Path(source), map_path])
+    return write_tasks(out, read, inputs=[*inputs], skip_bad=skip_bad, scrubber=scrubber)
 
 
 def _with_defaults(rows: MappedRows) -> MappedRows:
@@ -199,13 +188,6 @@ def write_tasks(
         described = scrubber.line(msgspec.json.encode(record))
         record_file.write(msgspec.json.format(described) + b"\n")
     return Pulled(record, problems.lines(), num_redacted)
-
-
-def map_rows(tables: Iterable[SourceTable], row_map: RowMap) -> MappedRows:
-    """Yield the rows of tables that a map takes."""
-    for name, rows in tables:
-        for number, row in mapped_rows(rows, row_map):
-            yield name, number, row
 
 
 def _good_lines(rows: MappedRows, problems: Problems) -> Iterator[bytes]:

@@ -10,19 +10,18 @@ import re
 import subprocess
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TextIO, cast
+from typing import BinaryIO, NamedTuple, TextIO, cast
 
 import msgspec
 
 from gymcli.errors import MissingPackageError, UsageError
 from gymcli.store.lines import (
     MAX_LINE_BYTES,
-    TOO_DEEP,
     TOO_LONG,
     Line,
     begins_array,
@@ -34,10 +33,7 @@ from gymcli.store.lines import (
     refuse_archive,
     refuse_utf16,
 )
-from gymcli.types import JSON_ERRORS, JSONObject
-
-if TYPE_CHECKING:
-    from gymcli.tasks.row_map import RowMap
+from gymcli.types import JSON_ERRORS
 
 _BATCH_ROWS = 1000
 """Rows of a Parquet file that are converted to Python values at a time."""
@@ -66,6 +62,13 @@ class SourceRow(NamedTuple):
     row: dict[str, object] | str
 
 
+class SourceTable(NamedTuple):
+    """The rows of one file, or of one configuration of a data set."""
+
+    name: str
+    rows: Iterator[SourceRow]
+
+
 def is_table(path: Path) -> bool:
     """Return whether a file's name says that it is a table, which has columns."""
     return _format(path) in (*_DELIMITERS, ".parquet", *_SHEETS)
@@ -85,26 +88,6 @@ def table_columns(path: Path) -> list[str]:
     if first is None or isinstance(first.row, str):
         raise UsageError(f"{path}: has no rows")
     return [name for name in first.row if name.strip()]
-
-
-def mapped_rows(
-    rows: Iterable[SourceRow], row_map: RowMap
-) -> Iterator[tuple[int, JSONObject | str]]:
-    """Yield the rows that a map takes, each as a task row, or the reason why it cannot be one."""
-    for number, row in rows:
-        if isinstance(row, str):
-            yield number, row
-            continue
-        try:
-            if not row_map.takes(row):
-                continue
-            # Through JSON, so that the row is the same as one that is read from a JSONL file.
-            mapped: JSONObject | str = msgspec.json.decode(msgspec.json.encode(row_map.apply(row)))
-        except RecursionError:
-            mapped = TOO_DEEP
-        except ValueError as error:
-            mapped = str(error)
-        yield number, mapped
 
 
 def table_notes(path: Path) -> list[str]:

@@ -42,7 +42,7 @@ class TaskOptions(BaseModel):
     map_file: Annotated[
         Path | None,
         CommandOption(
-            "YAML file that maps columns to fields.",
+            "YAML file that maps columns to fields, or FILE.py:FUNCTION.",
             Heading.WHAT,
             name="map",
             metavar="FILE",

@@ -31,7 +31,7 @@ from gymcli.store.lines import Line, decoded_lines, file_sha256
 from gymcli.store.shards import Shard
 from gymcli.suggestions import did_you_mean, pydantic_reason
 from gymcli.tasks.column_inference import infer_map, mapped_file, refuse_raw_rows, table_defaults
-from gymcli.tasks.row_map import read_map
+from gymcli.tasks.row_map import map_rows, read_map
 from gymcli.tasks.table_files import is_table, table_notes
 from gymcli.tasks.task_files import (
     IgnoredParameter,
@@ -313,7 +313,7 @@ def map_tables(
     Raises:
         UsageError: The map is wrong, or the columns of a table do not say how it becomes tasks.
     """
-    row_map = None if map_file is None else read_map(map_file)
+    table_map = read_map(map_file)
     tables = MappedTables({}, {}, [], {})
     for item in inputs:
         path, implied = item.path, item.env
@@ -324,13 +324,14 @@ def map_tables(
             tables.notes.append(f"{path}: {len(lines)} tasks that it generates from seed 0")
         elif item.env is None:
             tables.notes.extend(table_notes(path))
-            if row_map is not None:
-                tables.rows_of[path] = partial(mapped_file, row_map, table_defaults(env, find))
+            if map_file is not None:
+                tables.rows_of[path] = partial(mapped_file, table_map, table_defaults(env, find))
             elif is_table(path):
                 inferred = infer_map(path, env, find, has_template=has_template, id_field=id_field)
                 implied = inferred.env
                 defaults = table_defaults(env or implied, find, has_choices=implied is not None)
-                tables.rows_of[path] = partial(mapped_file, inferred.row_map, defaults)
+                table_map = partial(map_rows, inferred.task)
+                tables.rows_of[path] = partial(mapped_file, table_map, defaults)
                 if inferred.note:
                     tables.notes.append(f"{path}: {inferred.note}")
             elif not has_template:

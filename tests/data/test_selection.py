@@ -150,3 +150,23 @@ def test_rows_of_several_environments_are_drawn_by_weight_and_name_theirs():
         done = gym("data", "select", *sources, *option.split(" ", 1), "-o", "x.jsonl")
         assert done.exit_code == 2
         assert reason in done.stderr
+
+
+def test_a_map_function_of_a_run_is_not_run_but_its_tasks_are_selected_from_a_file():
+    Path("sums.csv").write_text("a,b\n1,2\n")
+    code = "def task(row):\n    a, b = int(row['a']), int(row['b'])\n"
+    row = "{'id': 's', 'prompt': f'{a} + {b}', 'answer': a + b}"
+    Path("map.py").write_text(f"{code}    return {row}\n")
+    args = ("--map", "map.py:task")
+    collect("sums.csv", *args, "--env", "arithmetic", out="run")
+    assert gym("data", "pull", "sums.csv", *args, "-o", "sums.jsonl").exit_code == 0
+    Path("map.py").write_text("raise SystemExit('code of a record')")
+
+    done = gym("data", "select", "run", "-o", "out.jsonl")
+    assert (done.exit_code, done.stderr) == (
+        2,
+        "error: run: its tasks were made by map.py:task; name them with --tasks\n",
+    )
+    done = gym("data", "select", "run", "--tasks", "sums.jsonl", "-o", "out.jsonl")
+    assert done.exit_code == 0, done.stderr
+    assert Path("out.jsonl").read_bytes() == Path("sums.jsonl").read_bytes()

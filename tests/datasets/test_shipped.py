@@ -22,7 +22,7 @@ def test_files_of_benchmarks_can_be_read():
         assert tasks_path(benchmark).name == f"{name.partition('@')[0]}.jsonl"
         if benchmark.template_path is not None:
             PromptTemplate.read(benchmark.template_path)
-        if (benchmark.source.map or "").endswith(".yaml"):
+        if benchmark.source.map is not None:
             read_map(benchmark.path.parent / benchmark.source.map)
 
 

@@ -64,8 +64,9 @@ def test_commands_print_what_is_shown(pattern, tmp_path, monkeypatch):
     for script in FOLDER.glob("*.py"):
         shutil.copy(script, tmp_path)
     if pattern == "new-benchmark":
-        for language in ("csv", "yaml", "toml"):
-            write_blocks(text_of(pattern), language, language, tmp_path)
+        for language in ("csv", "yaml", "toml", "python"):
+            suffix = "py" if language == "python" else language
+            write_blocks(text_of(pattern), language, suffix, tmp_path)
     commands = shown_commands(text_of(pattern))
 
     assert len(commands) >= 2
@@ -75,12 +76,13 @@ def test_commands_print_what_is_shown(pattern, tmp_path, monkeypatch):
 
 def test_files_of_the_evaluation_are_those_of_its_script(tmp_path):
     subprocess.run([sys.executable, FOLDER / "support_questions.py"], cwd=tmp_path, check=True)
-    shown = [
-        block[1] for lang in ("yaml", "toml") for block in blocks(lang, text_of("own-evaluation"))
-    ]
-
-    assert shown[0] == (tmp_path / "evaluation" / "map.yaml").read_text(encoding="utf-8")
-    assert shown[1] == (tmp_path / "evaluation" / "benchmark.toml").read_text(encoding="utf-8")
+    for language, name in (
+        ("python", "map.py"),
+        ("yaml", "prompt.yaml"),
+        ("toml", "benchmark.toml"),
+    ):
+        shown = blocks(language, text_of("own-evaluation"))[0][1]
+        assert shown == (tmp_path / "evaluation" / name).read_text(encoding="utf-8")
 
 
 def lines_alone(code: str) -> str:

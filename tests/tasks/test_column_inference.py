@@ -155,11 +155,11 @@ def test_an_answer_unlike_the_others_is_named_with_its_line():
     assert error == "quiz.csv:8: column \"answer\": letter_of: 'C' is not a letter from A to B"
 
 
-def test_ambiguous_positions_name_the_transform_that_decides():
+def test_ambiguous_positions_name_the_way_out():
     error = refused("question,A,B,C,answer\nq,x,y,z,1\np,x,y,z,2\n")
 
     assert '"answer" may hold positions from 0 or positions from 1 (columns: ' in error
-    assert "; say which in --map FILE, such as expected_answer: {from: answer, " in error
+    assert "; write letters, or say which with --map FILE.py:FUNCTION: `gym docs data`" in error
     assert error.count("--map") == 1
 
 
@@ -482,10 +482,23 @@ RAW = {
 }
 
 
-@pytest.mark.parametrize(("kind", "env"), [("answers", "string_match"), ("choices", None)])
-def test_the_map_that_raw_rows_are_refused_with_collects_them(kind, env):
-    Path("raw.jsonl").write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in RAW[kind]))
-    args = ("collect", "raw.jsonl", "-m", "oracle", "-o", "run", *(("--env", env) if env else ()))
+def test_raw_rows_of_choices_are_refused_with_the_way_out():
+    Path("raw.jsonl").write_bytes(
+        b"".join(msgspec.json.encode(row) + b"\n" for row in RAW["choices"])
+    )
+    with pytest.raises(UsageError) as raised:
+        source_of("raw.jsonl")
+    assert str(raised.value) == (
+        "raw.jsonl:1: has no prompt; use --prompt FILE, or --map FILE.py:FUNCTION: `gym docs data` "
+        "has an example"
+    )
+
+
+def test_the_map_that_raw_rows_are_refused_with_collects_them():
+    Path("raw.jsonl").write_bytes(
+        b"".join(msgspec.json.encode(row) + b"\n" for row in RAW["answers"])
+    )
+    args = ("collect", "raw.jsonl", "-m", "oracle", "-o", "run", "--env", "string_match")
     done = gym(*args)
     start = (
         "error: raw.jsonl:1: has no prompt; use --prompt FILE, or --map FILE with this map in it: "
@@ -545,16 +558,14 @@ def test_the_command_that_a_json_array_is_refused_with_converts_it(name):
 
 
 def test_map_of_a_table():
-    Path("map.yaml").write_text(
-        "fields:\n"
-        "  id: nr\n"
-        "  options: {from: [eins, zwei], apply: letters}\n"
-        "  expected_answer: {from: richtig, apply: {letter_of: [eins, zwei]}}\n"
-        "  question: frage\n"
-        "constants: {env: mcqa}\n"
-        "user: '{question}'\n"
+    Path("map.py").write_text(
+        "def task(row):\n"
+        "    options = [{'A': row['eins']}, {'B': row['zwei']}]\n"
+        "    fields = {'options': options, 'expected_answer': row['richtig'].upper()}\n"
+        "    return {'id': row['nr'], 'prompt': row['frage'], 'env': 'mcqa', **fields}\n"
     )
-    [row] = read("nr,frage,eins,zwei,richtig\n7,q,x,y,b\n", map_file=Path("map.yaml"))
+    text = "nr,frage,eins,zwei,richtig\n7,q,x,y,b\n"
+    [row] = read(text, map_file=Path("map.py:task"))
 
     assert (row.id, row.env, row.fields["expected_answer"]) == ("7", "mcqa", "B")
     assert row.fields["grading_mode"] == "letter"
@@ -603,3 +614,38 @@ def test_collecting_a_table_resumes_and_is_checked():
     done = gym("collect", "quiz.csv", "--model", "oracle", "--out", "run")
     assert done.exit_code == 2
     assert 'quiz.csv:2: the content of task "q1" has changed' in done.stderr
+
+
+def test_a_map_of_an_older_version_is_refused_with_the_way_out():
+    Path("quiz.csv").write_text("frage,antwort\nq,4\n")
+    Path("map.yaml").write_text("fields: {prompt: frage, answer: {from: antwort, apply: number}}\n")
+    args = ("--map", "map.yaml", "--env", "arithmetic", "-m", "oracle", "-o", "run")
+    done = gym("collect", "quiz.csv", *args)
+
+    assert done.exit_code == 2
+    assert done.stderr == (
+        "error: map.yaml: fields.answer: must be the name of a column: a YAML map only selects and "
+        "renames; convert values with a function, FILE.py:FUNCTION (`gym docs data` has an "
+        "example)\n"
+    )
+    code = (
+        "def task(row):\n"
+        "    return {'id': 'a', 'prompt': row['frage'], 'answer': int(row['antwort'])}\n"
+    )
+    Path("map.py").write_text(code)
+    args = ("--map", "map.py:task", *args[2:])
+    assert gym("collect", "quiz.csv", *args).exit_code == 0
+    # The task is what it was, so the run is complete; another function makes another task.
+    Path("map.py").write_text(f"{code}\n")
+    assert gym("collect", "quiz.csv", *args).exit_code == 0
+    Path("map.py").write_text(code.replace("])}", "]) + 1}"))
+    done = gym("collect", "quiz.csv", *args)
+    assert done.exit_code == 2
+    assert 'quiz.csv:2: the content of task "a" has changed' in done.stderr
+
+
+def test_a_long_table_is_inferred_from_all_of_its_rows():
+    rows = "".join(f"q{number},x,y,,A\n" for number in range(1_500))
+    tasks = read(f"question,A,B,max_turns,answer\n{rows}last,x,y,3,B\n")
+    assert (len(tasks), tasks[-1].max_turns) == (1_501, 3)
+    assert tasks[-1].fields["expected_answer"] == "B"

@@ -18,9 +18,13 @@ from tests.tasks.hub import NO_CARD, SHA, lines, running_hub
 TOKEN = "hf_" + "s3cret" * 5
 
 MAP = """
-fields:
-  question: question
-  answer: {from: answer, apply: [{after: "####"}, number]}
+def task(row):
+    question, answer = row["question"], int(row["answer"].rpartition("####")[2])
+    messages = [{"role": "user", "content": f"What is {question}"}]
+    return {"question": question, "answer": answer, "messages": messages}
+"""
+YAML_MAP = """
+fields: {question: question, expected_answer: answer}
 user: "What is {question}"
 """
 
@@ -52,7 +56,7 @@ def hub():
 @pytest.fixture
 def pull(tmp_path, hub):
     """Return a function that pulls in a new process, as HF variables are read at import."""
-    (tmp_path / "map.yaml").write_text(MAP)
+    (tmp_path / "map.py").write_text(MAP)
     hub.asked.clear()
 
     def pulled(*commands, address=hub.address, command=("data", "pull"), prints="", **variables):
@@ -94,7 +98,7 @@ def test_pull_of_the_hub_streams_what_is_asked_for(tmp_path, pull, hub):
 
     The other data set has only one split and is read whole.
     """
-    options = ["--config", "main", "--split", "train", "--map", "map.yaml", "--limit", "2"]
+    options = ["--config", "main", "--split", "train", "--map", "map.py:task", "--limit", "2"]
 
     assert pull(
         ["hf:org/sums", *options, "-o", "out.jsonl"],
@@ -323,8 +327,9 @@ def test_a_mirror_with_other_rows_under_the_same_commit_is_refused(tmp_path, pul
 @pytest.mark.slow
 def test_a_run_names_the_hub_of_rows_that_no_hash_pins(tmp_path, pull, hub):
     text = BENCHMARK.format(name="sums", hf="org/single", sha=SHA, rows=1, more='map = "sums.yaml"')
+    text = text.replace('env = "arithmetic"', 'env = "string_match"')
     (tmp_path / "sums.toml").write_text(text)
-    (tmp_path / "sums.yaml").write_text(MAP)
+    (tmp_path / "sums.yaml").write_text(YAML_MAP)
     collect = ["collect", "sums.toml", "--model", "oracle", "--cache", "cache", "--out"]
     named = f"settings differ from sums: rows of {hub.address}, which no hash pins"
     (code, told), _ = pull(

@@ -11,13 +11,13 @@ from gymcli.errors import TasksError, UsageError
 from gymcli.tasks.pulling import pull
 
 MAP = """
-where: {level: [1, 2]}
-fields:
-  id: name
-  question: question
-  answer: {from: solution, apply: [{after: "####"}, number]}
-constants: {env: arithmetic}
+def task(row):
+    if row["level"] > 2:
+        return None
+    answer = int(row["solution"].removeprefix("#### "))
+    return {"id": row["name"], "question": row["question"], "answer": answer, "env": "arithmetic"}
 """
+FUNCTION = Path("map.py:task")
 
 ROWS = [
     {"name": "a", "question": "1 + 1?", "solution": "#### 2", "level": 1},
@@ -32,7 +32,7 @@ ROWS = [
 def out(tmp_path, monkeypatch):
     """Return the path to write to, in a folder with a table and a map."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "map.yaml").write_text(MAP)
+    (tmp_path / "map.py").write_text(MAP)
     write(Path("table.jsonl"), ROWS)
     return Path("out.jsonl")
 
@@ -48,7 +48,7 @@ def rows_of(path):
 
 def test_pull_writes_rows_and_where_they_come_from(out):
     table = write(Path("table.jsonl"), [ROWS[0], ROWS[2], ROWS[4]])
-    pulled = pull(str(Path(table).resolve()), out, map_file=Path("map.yaml"), limit=9)
+    pulled = pull(str(Path(table).resolve()), out, map_file=FUNCTION, limit=9)
 
     assert rows_of(out) == [
         {"id": "a", "question": "1 + 1?", "answer": 2, "env": "arithmetic"},
@@ -57,7 +57,7 @@ def test_pull_writes_rows_and_where_they_come_from(out):
     assert pulled.problems == []
     hashes = [
         hashlib.sha256(Path(name).read_bytes()).hexdigest()
-        for name in ("table.jsonl", "map.yaml", "out.jsonl")
+        for name in ("table.jsonl", "map.py", "out.jsonl")
     ]
     assert msgspec.json.decode(Path("out.jsonl.source.json").read_bytes()) == {
         "source": "table.jsonl",
@@ -72,19 +72,20 @@ def test_pull_writes_rows_and_where_they_come_from(out):
 def test_pull_lists_rows_that_cannot_be_tasks_and_writes_nothing(out):
     out.write_bytes(b"before")
     with pytest.raises(TasksError) as raised:
-        pull("table.jsonl", out, map_file=Path("map.yaml"))
+        pull("table.jsonl", out, map_file=FUNCTION)
 
-    assert str(raised.value).splitlines() == [
-        "table.jsonl:2: column \"solution\": after: 'none' has no '####'",
+    first, second = str(raised.value).splitlines()
+    assert first.startswith("table.jsonl:2: map.py:task fails: ValueError: invalid literal for int")
+    assert second == (
         'table.jsonl:4: another row, table.jsonl:1, has the same id "a"; '
-        'map "id" to a column with unique values',
-    ]
+        'map "id" to a column with unique values'
+    )
     assert out.read_bytes() == b"before"
     assert not Path("out.jsonl.source.json").exists()
 
 
 def test_pull_leaves_bad_rows_out_where_it_is_told_to(out):
-    pulled = pull("table.jsonl", out, map_file=Path("map.yaml"), skip_bad=True)
+    pulled = pull("table.jsonl", out, map_file=FUNCTION, skip_bad=True)
 
     assert [row["id"] for row in rows_of(out)] == ["a", "d"]
     assert (pulled.provenance.num_rows, pulled.provenance.num_skipped) == (2, 2)
@@ -98,10 +99,10 @@ def test_pull_leaves_bad_rows_out_where_it_is_told_to(out):
 def test_pull_counts_the_rows_that_are_wanted(out, limit, names):
     """The second row is bad and counts towards the limit."""
     if names is None:
-        with pytest.raises(TasksError, match=r"table\.jsonl:2: column"):
-            pull("table.jsonl", out, map_file=Path("map.yaml"), limit=limit)
+        with pytest.raises(TasksError, match=r"table\.jsonl:2: map\.py"):
+            pull("table.jsonl", out, map_file=FUNCTION, limit=limit)
     else:
-        pull("table.jsonl", out, map_file=Path("map.yaml"), limit=limit)
+        pull("table.jsonl", out, map_file=FUNCTION, limit=limit)
         assert [row["id"] for row in rows_of(out)] == names
 
 
@@ -151,8 +152,8 @@ def test_pull_with_a_template_gives_what_rendering_the_raw_rows_gives(out):
 
 def test_pull_of_csv_makes_tasks_that_hold(out):
     Path("sums.csv").write_text('prompt,answer\n"What is 1 + 1?",2\n"What is 2 + 1?",3\n')
-    Path("map.yaml").write_text("fields: {prompt: prompt, answer: {from: answer, apply: number}}")
-    pull("sums.csv", out, map_file=Path("map.yaml"))
+    Path("sums.py").write_text("def task(row):\n    return row | {'answer': int(row['answer'])}")
+    pull("sums.csv", out, map_file=Path("sums.py:task"))
 
     assert validate([out], env="arithmetic").problems == []
 
@@ -191,12 +192,12 @@ def test_questions_that_a_map_makes_are_read_by_a_bare_letter(out):
         assert [row.get("grading_mode") for row in rows_of(out)] == modes
 
 
-@pytest.mark.parametrize("name", ["table.jsonl", "link.jsonl", "map.yaml", "noted"])
+@pytest.mark.parametrize("name", ["table.jsonl", "link.jsonl", "map.py", "noted"])
 def test_pull_does_not_write_over_what_it_reads(out, name):
     Path("link.jsonl").symlink_to("table.jsonl")
     table = Path("table.jsonl") if name != "noted" else Path("noted.source.json.jsonl")
-    Path("noted.source.json").write_text(MAP)
-    map_file = Path("noted.source.json" if name == "noted" else "map.yaml")
+    Path("noted.source.json").write_text("drop_empty: true")
+    map_file = Path("noted.source.json") if name == "noted" else FUNCTION
     write(table, ROWS[:1])
     before = {path: path.read_bytes() for path in Path().iterdir()}
     with pytest.raises(UsageError, match="is an input and would be overwritten"):
@@ -222,7 +223,7 @@ def test_pull_writes_both_files_or_none(out, name):
         pull("no.jsonl", Path(name))
 
     assert {path.name for path in Path().iterdir()} == {
-        "map.yaml",
+        "map.py",
         "table.jsonl",
         "out.jsonl.source.json",
     }

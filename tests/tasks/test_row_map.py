@@ -1,15 +1,37 @@
-"""Maps of `gym data pull`: which rows are taken, how columns are mapped, and what is refused."""
+"""Maps: which rows are taken, how columns are renamed, what functions make, what is refused."""
 
 import datetime as dt
 import math
 from decimal import Decimal
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from gymcli.errors import UsageError
-from gymcli.tasks.row_map import TRANSFORMS, RowMap, json_value, map_text, read_map
+from gymcli.errors import TasksError, UsageError
+from gymcli.tasks.column_conversions import CONVERSIONS
+from gymcli.tasks.row_map import RowMap, json_value, read_map, read_row_map
+from gymcli.tasks.table_files import SourceRow, SourceTable
 
+FUNCTION = (
+    "must be the name of a column: a YAML map only selects and renames; convert values with a "
+    "function, FILE.py:FUNCTION (`gym docs data` has an example)"
+)
+CODE = """
+def task(row):
+    return {"x": row["a"] * 2} if row["a"] else None
+
+def number(row):
+    return 3
+
+def image(row):
+    return {"x": b"x"}
+
+def pairs(rows):
+    rows = list(rows)
+    for row in reversed(rows):
+        yield {"x": [row["a"], len(rows)]}
+"""
 ROW = {
     "question": "1 + 1?",
     "choices": {"text": ["one", "two", 3], "label": ["A", "B", "C"]},
@@ -27,7 +49,7 @@ ROW = {
 def mapped(tmp_path, text, row=ROW):
     path = tmp_path / "map.yaml"
     path.write_text(text)
-    return read_map(path).apply(row)
+    return read_row_map(path).task(row)
 
 
 def one(tmp_path, column):
@@ -41,37 +63,11 @@ def one(tmp_path, column):
         ("choices.text", ["one", "two", 3]),
         ("choices.text.1", "two"),
         ("a.b", "dotted"),
-        ("{from: level}", 5),
+        ("level", 5),
     ],
 )
 def test_map_takes_columns_by_their_path(tmp_path, path, expected):
     assert one(tmp_path, path) == expected
-
-
-@pytest.mark.parametrize(
-    ("column", "expected"),
-    [
-        ("{from: level, apply: text}", "5"),
-        ("{from: question, apply: text}", "1 + 1?"),
-        ("{from: choices.text, apply: text}", '["one","two",3]'),
-        ('{from: solution, apply: [{after: "####"}, number]}', 1234),
-        ("{from: level, apply: number}", 5),
-        ('{from: solution, apply: {after: "no."}}', "#### 1,234"),
-        ("{from: solution, apply: strip}", "One and one. #### no. #### 1,234"),
-        ("{from: choices.text, apply: [text, json]}", ["one", "two", 3]),
-        (
-            "{from: [question, choices.text.0], apply: {objects: q}}",
-            [{"q": "1 + 1?"}, {"q": "one"}],
-        ),
-        ("{from: choices.text, apply: letters}", [{"A": "one"}, {"B": "two"}, {"C": "3"}]),
-        ("{from: choices.text, apply: lettered}", "A: one\nB: two\nC: 3"),
-        ("{from: answer, apply: letter}", "B"),
-        ("{from: choices.text.1, apply: {letter_in: choices.text}}", "B"),
-        ("{from: is_open, apply: {letter_in: mixed}}", "B"),
-    ],
-)
-def test_map_applies_transforms_in_order(tmp_path, column, expected):
-    assert one(tmp_path, column) == expected
 
 
 @pytest.mark.parametrize(
@@ -87,15 +83,15 @@ def test_a_path_reads_lists_of_objects_and_json_texts(choices):
     row_map = RowMap.model_validate(
         {
             "fields": {
-                "options": {"from": "choices.text", "apply": "letters"},
-                "answer": {"from": "key", "apply": {"letter_in": "choices.label"}},
+                "options": "choices.text",
+                "labels": "choices.label",
                 "second": "choices.text.1",
             }
         }
     )
-    assert row_map.apply({"choices": choices, "key": "2"}) == {
-        "options": [{"A": "one"}, {"B": "two"}],
-        "answer": "B",
+    assert row_map.task({"choices": choices}) == {
+        "options": ["one", "two"],
+        "labels": ["1", "2"],
         "second": "two",
     }
 
@@ -103,7 +99,7 @@ def test_a_path_reads_lists_of_objects_and_json_texts(choices):
 def test_a_list_of_objects_of_which_one_lacks_the_key_has_no_such_path():
     row_map = RowMap.model_validate({"fields": {"x": "choices.text"}})
     with pytest.raises(ValueError, match=r'there is no column "choices\.text"'):
-        row_map.apply({"choices": [{"text": "one"}, {}]})
+        row_map.task({"choices": [{"text": "one"}, {}]})
 
 
 @pytest.mark.parametrize(
@@ -111,27 +107,7 @@ def test_a_list_of_objects_of_which_one_lacks_the_key_has_no_such_path():
     [("4", [3, 4], "B"), (4, ["3", " 4 "], "B"), (True, ["true", "false"], "A")],
 )
 def test_an_answer_is_an_option_with_the_same_text(value, options, letter):
-    assert TRANSFORMS["letter_in"].function(value, options) == letter
-
-
-def test_the_text_of_a_map_is_a_map_file(tmp_path):
-    row_map = RowMap.model_validate(
-        {
-            "fields": {
-                "a": "x",
-                "b": {"from": ["y", "z"], "apply": ["strip", {"letter_in": ["y", "z"]}]},
-                "c": {"from": "y", "apply": [{"after": "#: '"}]},
-            },
-            "constants": {"env": "mcqa"},
-            "drop_empty": True,
-            "user": '{a}\n\n"é" \\boxed{{}}',
-        }
-    )
-    path = tmp_path / "map.yaml"
-    path.write_text(map_text(row_map), encoding="utf-8")
-
-    assert "\n" not in map_text(row_map)
-    assert read_map(path) == row_map
+    assert CONVERSIONS["letter_in"](value, options) == letter
 
 
 @pytest.mark.parametrize(
@@ -146,7 +122,7 @@ def test_the_text_of_a_map_is_a_map_file(tmp_path):
     ],
 )
 def test_number_reads_commas_between_thousands(text, expected):
-    assert TRANSFORMS["number"].function(text, None) == expected
+    assert CONVERSIONS["number"](text, None) == expected
 
 
 @pytest.mark.parametrize(
@@ -155,7 +131,7 @@ def test_number_reads_commas_between_thousands(text, expected):
 )
 def test_number_refuses_what_may_mean_another(text):
     with pytest.raises(ValueError, match="is not a number"):
-        TRANSFORMS["number"].function(text, None)
+        CONVERSIONS["number"](text, None)
 
 
 @pytest.mark.parametrize(
@@ -164,20 +140,6 @@ def test_number_refuses_what_may_mean_another(text):
         ("nowhere", 'there is no column "nowhere" (the row has: question, choices, answer,'),
         ("choices.text.3", 'there is no column "choices.text.3"'),
         ("question.x", 'there is no column "question.x"'),
-        (
-            "{from: question, apply: number}",
-            "column \"question\": number: '1 + 1?' is not a number",
-        ),
-        ("{from: flag, apply: number}", "'true' is not a number"),
-        ("{from: choices.text, apply: number}", 'column "choices.text": number: ['),
-        ("{from: level, apply: strip}", 'column "level": strip: 5 is not text'),
-        ("{from: question, apply: {after: x}}", "has no 'x'"),
-        ("{from: question, apply: json}", "is not JSON"),
-        ("{from: question, apply: letters}", "is not a list"),
-        ("{from: level, apply: [text, letter]}", "'5' is not an index from 0 to 25"),
-        ("{from: question, apply: {letter_in: choices.text}}", "appears 0 times among the options"),
-        ("{from: question, apply: {letter_in: none}}", 'there is no column "none"'),
-        ("{from: mixed.2, apply: {letter_in: mixed}}", "'one' appears 2 times among the options"),
     ],
 )
 def test_map_names_the_column_that_does_not_fit(tmp_path, column, reason):
@@ -198,21 +160,21 @@ def test_map_without_fields_takes_every_column_and_adds_constants(tmp_path):
     row = mapped(tmp_path, "constants: {env: mcqa, level: 6, since: 2024-01-31}")
 
     assert row == {**ROW, "env": "mcqa", "level": 6, "since": "2024-01-31"}
-    assert RowMap().apply(ROW) == ROW
+    assert RowMap().task(ROW) == ROW
 
 
 def test_map_with_fields_takes_these_alone_and_fills_its_template(tmp_path):
     text = """
-    fields: {question: question, options: {from: choices.text, apply: lettered}}
+    fields: {question: question, answer: answer}
     system: "Answer."
-    user: "{question} {{}}\\n{options}"
+    user: "{question} {{}}\\n{answer}"
     """
     assert mapped(tmp_path, text) == {
         "question": "1 + 1?",
-        "options": "A: one\nB: two\nC: 3",
+        "answer": 1,
         "messages": [
             {"role": "system", "content": "Answer."},
-            {"role": "user", "content": "1 + 1? {}\nA: one\nB: two\nC: 3"},
+            {"role": "user", "content": "1 + 1? {}\n1"},
         ],
     }
 
@@ -247,7 +209,7 @@ def test_map_refuses_a_template_that_the_row_does_not_fit(tmp_path, text, reason
 )
 def test_map_takes_rows_whose_columns_have_a_value(tmp_path, where, is_taken):
     (tmp_path / "map.yaml").write_text(f"where: {where}")
-    assert read_map(tmp_path / "map.yaml").takes(ROW) is is_taken
+    assert (read_row_map(tmp_path / "map.yaml").task(ROW) is not None) is is_taken
 
 
 @pytest.mark.parametrize(
@@ -256,11 +218,8 @@ def test_map_takes_rows_whose_columns_have_a_value(tmp_path, where, is_taken):
         ("- a", "a map must be a YAML mapping"),
         ("a: [", "is not YAML"),
         ("field: {}", "field: is unknown"),
-        ("fields: {x: {apply: text}}", "fields.x.from: is missing"),
-        ("fields: {x: {from: y, apply: uper}}", 'no transform "uper" (choose from text, number,'),
-        ("fields: {x: {from: y, apply: after}}", 'the transform "after" takes a text'),
-        ("fields: {x: {from: y, apply: {text: z}}}", 'the transform "text" takes nothing'),
-        ("fields: {x: {from: y, apply: [3]}}", "a transform must be a name, or name: argument"),
+        ("fields: {x: {from: y, apply: text}}", f"fields.x: {FUNCTION}"),
+        ("fields: {x: [y, z]}", f"fields.x: {FUNCTION}"),
         ("system: x", '"system" needs the text "user"'),
         ("user: '{a.b}'", "{a.b} is not the name of a field"),
         ("constants: {x: .inf}", 'column "x" holds inf, which JSON cannot express'),
@@ -272,7 +231,7 @@ def test_map_takes_rows_whose_columns_have_a_value(tmp_path, where, is_taken):
 def test_read_map_refuses_what_it_does_not_know(tmp_path, text, reason):
     (tmp_path / "map.yaml").write_text(text)
     with pytest.raises(UsageError) as raised:
-        read_map(tmp_path / "map.yaml")
+        read_row_map(tmp_path / "map.yaml")
     assert str(raised.value).startswith(f"{tmp_path / 'map.yaml'}: ")
     assert reason in str(raised.value)
     assert "\n" not in str(raised.value)
@@ -302,3 +261,67 @@ def test_json_value_turns_what_json_lacks(value, expected):
 def test_json_value_names_the_column_that_has_no_form(value):
     with pytest.raises(ValueError, match=r'column "x(\.y)?" holds .*, which JSON cannot express'):
         json_value(value, "x")
+
+
+def rows_made_by(function, *rows):
+    """Return what a function of `map.py` makes of rows of the table `t`."""
+    numbered = (SourceRow(number, row) for number, row in enumerate(rows, 2))
+    return list(read_map(Path(f"map.py:{function}"))([SourceTable("t", numbered)]))
+
+
+@pytest.fixture
+def code(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("map.py").write_text(CODE)
+
+
+@pytest.mark.usefixtures("code")
+def test_a_function_makes_each_row_or_leaves_it_out():
+    """A row that it cannot make is a problem of this row alone."""
+    assert rows_made_by("task", {"a": 1}, {"a": 0}, "is wrong", {"a": "y"}) == [
+        ("t", 2, {"x": 2}),
+        ("t", 4, "is wrong"),
+        ("t", 5, {"x": "yy"}),
+    ]
+    [(*_, missing)] = rows_made_by("task", {})
+    assert missing.startswith("map.py:task fails: KeyError: 'a' (")
+    assert missing.endswith("map.py:3 in task)")
+    [(*_, number)] = rows_made_by("number", {})
+    assert number == "the map makes 3 of it, not a dict"
+    [(*_, image)] = rows_made_by("image", {})
+    assert image == 'column "x" holds bytes, which JSON cannot express'
+
+
+@pytest.mark.usefixtures("code")
+def test_a_generator_takes_all_rows():
+    assert rows_made_by("pairs", {"a": 1}, {"a": 2}) == [
+        ("t", 3, {"x": [2, 2]}),
+        ("t", 3, {"x": [1, 2]}),
+    ]
+    with pytest.raises(UsageError, match=r"^map\.py:pairs fails at t:2: KeyError: 'a' \(.*map\.py"):
+        rows_made_by("pairs", {})
+    with pytest.raises(TasksError, match=r"^t:3: is wrong$"):
+        rows_made_by("pairs", {"a": 1}, "is wrong")
+
+
+@pytest.mark.usefixtures("code")
+def test_a_function_is_that_of_the_file_as_it_is_now():
+    assert rows_made_by("task", {"a": 1}) == [("t", 2, {"x": 2})]
+    Path("map.py").write_text(CODE.replace("* 2", "* 3"))
+    assert rows_made_by("task", {"a": 1}) == [("t", 2, {"x": 3})]
+
+
+@pytest.mark.usefixtures("code")
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        ("map.py", "map.py: name the function, map.py:FUNCTION"),
+        ("map.py:none", "map.py:none: cannot be loaded: AttributeError: .* 'none'"),
+        ("none.py:task", "none.py: cannot be read: No such file"),
+        ("wrong.py:task", "wrong.py:task: cannot be loaded: SyntaxError"),
+    ],
+)
+def test_a_function_that_is_not_there_is_named(spec, reason):
+    Path("wrong.py").write_text("def task(:")
+    with pytest.raises(UsageError, match=f"^{reason}"):
+        read_map(Path(spec))
