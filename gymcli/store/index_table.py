@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from array import array
+from bisect import bisect_left
 from collections.abc import Callable, KeysView, Sequence
 
 import numpy as np
@@ -10,7 +12,6 @@ from numpy.typing import NDArray
 
 from gymcli.store.attempt_table import AttemptTable
 from gymcli.store.record_reader import STATUSES, Entry, Status
-from gymcli.store.rollout_files import MAX_ATTEMPT
 from gymcli.types import ErrorRecord
 
 _TEXTS = ("env", "stop_reason", "error", "phase", "model", "answer")
@@ -40,8 +41,8 @@ class IndexTable:
         """A task is named by the number of its environment, a space and its id."""
         self._tasks: list[str] = []
         """The names of tasks by their number."""
-        self._rows: dict[int, int] = {}
-        """The row of each attempt, by `_key`."""
+        self._rows: list[array[int]] = []
+        """The rows of each task by its number, in order of attempt."""
         self._numbers_of_tasks: dict[str, NDArray[np.float64]] = {}
         """Columns with a number for each task; empty until computed."""
         self._texts: list[str | None] = []
@@ -62,14 +63,14 @@ class IndexTable:
         return self._table.named.keys()
 
     def find(self, env: str, task_id: str, attempt: int) -> int | None:
-        task = self._table.task_numbers.get(self._task_name(env, task_id))
-        return None if task is None else self._rows.get(_key(task, attempt))
+        rows = self.rows_of(env, task_id)
+        place = bisect_left(rows, attempt, key=self._attempt)
+        is_recorded = place < len(rows) and self._attempt(rows[place]) == attempt
+        return rows[place] if is_recorded else None
 
-    def rows_of(self, env: str, task_id: str) -> list[int]:
-        task = self._table.task_numbers.get(self._task_name(env, task_id), -1)
-        rows = np.flatnonzero(self._table["task"] == task)
-        ordered: list[int] = rows[np.argsort(self._table["attempt"][rows])].tolist()
-        return ordered
+    def rows_of(self, env: str, task_id: str) -> Sequence[int]:
+        task = self._table.task_numbers.get(f"{self._table.text_number(env)} {task_id}")
+        return () if task is None else self._rows[task]
 
     def put(
         self, row: int | None, entry: Entry, passed: bool | None, place: tuple[int, int, int]
@@ -86,7 +87,9 @@ class IndexTable:
             task = table.append(task_name, entry.attempt, values)
             if task == len(self._tasks):
                 self._tasks.append(task_name)
-            self._rows[_key(task, entry.attempt)] = row
+                self._rows.append(array("i"))
+            rows = self._rows[task]
+            rows.insert(bisect_left(rows, entry.attempt, key=self._attempt), row)
         else:
             table.put(row, values)
             for column in table.named.values():
@@ -211,18 +214,13 @@ class IndexTable:
         }
         return self._numbers_of_tasks
 
-    def _task_name(self, env: str, task_id: str) -> str:
-        return f"{self._table.text_number(env)} {task_id}"
+    def _attempt(self, row: int) -> int:
+        return int(self._table.item(row, "attempt"))
 
     def _text(self, number: int) -> str | None:
         if not self._texts:
             self._texts = self._table.texts()
         return self._texts[number]
-
-
-def _key(task: int, attempt: int) -> int:
-    # One number takes a third of the memory of a tuple.
-    return task * (MAX_ATTEMPT + 1) + attempt
 
 
 def _task_id(task_name: str) -> str:

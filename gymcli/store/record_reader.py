@@ -94,16 +94,17 @@ _ENTRY = msgspec.json.Decoder(Entry)
 
 def read_entry(line: PlacedLine, reading: RolloutReading) -> Entry:
     """Read a line of gymcli or a rollout of NeMo Gym; RunFileError if it is neither."""
-    place, name = f"{reading.path}:{line.number}", Path(reading.path).name
+    place = f"{reading.path}:{line.number}"
     try:
         entry = _ENTRY.decode(line.data)
     except JSON_ERRORS as error:
+        name = Path(reading.path).name
         if name in (FAILURES, GENERATIONS):  # no other program writes these
             raise RunFileError(f"{place}: is damaged: {error}; {WAYS_OUT[name]}") from error
         entry = Entry()
     if entry.schema_version and entry.env and entry.task_id and entry.attempt >= 0:
         return entry
-    if entry.error is not None and entry.task_id and name == FAILURES:
+    if entry.error is not None and entry.task_id and Path(reading.path).name == FAILURES:
         entry.attempt = max(entry.attempt, 0)
         return entry
     # Another program wrote the line, and its fields have other names.
@@ -217,14 +218,16 @@ class RecordReader:
 
     def __init__(self, env: str | None) -> None:
         self._env = env
-        self._files: dict[str, BinaryIO] = {}
+        self._files: dict[str, tuple[Path, BinaryIO]] = {}
 
     def line(self, place: Place) -> bytes:
         """Return a line as it is on disk, without its newline; RunFileError if it is gone."""
-        with read_errors(Path(place.file)):
-            file = self._files.get(place.file)
-            if file is None:
-                file = self._files[place.file] = open_bytes(Path(place.file))
+        if place.file not in self._files:
+            path = Path(place.file)
+            with read_errors(path):
+                self._files[place.file] = path, open_bytes(path)
+        path, file = self._files[place.file]
+        with read_errors(path):
             line = os.pread(file.fileno(), place.size, place.offset)
         if len(line) < place.size:
             raise _changed(place, None)
@@ -261,7 +264,7 @@ class RecordReader:
         return self.decoded(place, line)
 
     def close(self) -> None:
-        for file in self._files.values():
+        for _, file in self._files.values():
             file.close()
         self._files.clear()
 

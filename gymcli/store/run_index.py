@@ -243,7 +243,7 @@ class RunIndex:
         return None if row is None else self._row(row)
 
     def attempts_of(self, env: str, task_id: str) -> list[int]:
-        return self._contents.table.rows_of(env, task_id)
+        return list(self._contents.table.rows_of(env, task_id))
 
     def values(self, name: str) -> Sequence[object]:
         return self._contents.table.column(name)
