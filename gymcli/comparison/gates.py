@@ -9,6 +9,7 @@ import operator
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar, get_args
 
 import msgspec
@@ -708,30 +709,7 @@ def deciding_size(
     # passes and failures would.
     is_graded = number.value * (best - number.value) > number.num_values * error**2
     scale = Scale(best, is_graded) if method == "wilson-neff" else NO_SCALE
-    missed_thresholds = [threshold for threshold in thresholds if not threshold.holds(number.value)]
-
-    def is_decided(tasks: int, attempts: float, error: float) -> bool:
-        # A number that meets every threshold must still meet each after chance moved it towards
-        # that threshold; else one of the thresholds that it misses must fail in the same way.
-        shift = normal_quantile(CHANCE) * error
-        for threshold in missed_thresholds or thresholds:
-            is_away = threshold.is_lower == bool(missed_thresholds)
-            value = number.value + shift if is_away else number.value - shift
-            interval = interval_of(
-                value if scale.best is None else min(best, max(0.0, value)),
-                error,
-                scale=scale,
-                num_values=math.ceil(tasks * attempts),
-                num_clusters=tasks,
-                level=level,
-            )
-            is_sure = interval is not None and threshold.holds_within(interval) == (
-                not missed_thresholds
-            )
-            if is_sure == bool(missed_thresholds):
-                return is_sure
-        return not missed_thresholds
-
+    is_decided = partial(_is_decided, number.value, thresholds, scale, level)
     tasks = fewest(
         lambda n: is_decided(n, attempts, error * math.sqrt(num_tasks / n)),
         num_tasks + 1,
@@ -753,3 +731,38 @@ def deciding_size(
         if attempts_needed is not None:
             text += f", or {attempts_needed:,} attempts a task,"
     return DecidingSize(tasks, attempts_needed, f"{text} would decide")
+
+
+def _is_decided(
+    number: float,
+    thresholds: Sequence[Threshold],
+    scale: Scale,
+    level: float,
+    num_tasks: int,
+    attempts: float,
+    error: float,
+) -> bool:
+    """Return whether a number of so many tasks and attempts would decide despite chance.
+
+    A number that meets every threshold must still meet each after chance moved it towards that
+    threshold; else one of the thresholds that it misses must fail in the same way.
+    """
+    missed_thresholds = [threshold for threshold in thresholds if not threshold.holds(number)]
+    shift = normal_quantile(CHANCE) * error
+    for threshold in missed_thresholds or thresholds:
+        is_away = threshold.is_lower == bool(missed_thresholds)
+        value = number + shift if is_away else number - shift
+        interval = interval_of(
+            value if scale.best is None else min(scale.best, max(0.0, value)),
+            error,
+            scale=scale,
+            num_values=math.ceil(num_tasks * attempts),
+            num_clusters=num_tasks,
+            level=level,
+        )
+        is_sure = interval is not None and threshold.holds_within(interval) == (
+            not missed_thresholds
+        )
+        if is_sure == bool(missed_thresholds):
+            return is_sure
+    return not missed_thresholds

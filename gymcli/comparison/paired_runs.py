@@ -22,6 +22,7 @@ from gymcli.comparison.run_comparison import compare, doubts
 from gymcli.errors import RunError, RunMismatchError, UsageError
 from gymcli.metrics.aggregate import Aggregator
 from gymcli.metrics.measure import ComparedLine, open_run, read_compared_lines, selected
+from gymcli.metrics.results import RunMetrics
 from gymcli.metrics.slicing import field_of, slice_name
 from gymcli.store.manifest import Manifest
 from gymcli.store.rollout_files import ROLLOUTS, read_structs
@@ -84,30 +85,7 @@ def compare_runs(
     reader = _RunReader(measure, by, rule.level)
     run_a = reader.read(a, env, is_a=True)
     run_b = reader.read(b, env, is_a=False, attempts=attempts)
-    environments = sorted(run_a.contents.keys() & run_b.contents.keys())
-    drift = list(
-        drift_of(run_a.provenance, run_b.provenance, environments, (run_a.facts, run_b.facts))
-    )
-    unknown_facts = [
-        text for run in (run_a, run_b) for text in unrecorded_settings(run.provenance, environments)
-    ]
-    # An environment may build different prompts from different seeds.
-    knows_seeds = bool(run_a.provenance.identity and run_b.provenance.identity)
-    for name in environments:
-        tasks_drift = task_drift(run_a.contents[name], run_b.contents[name])
-        ids = list(reader.pairs[name].task_numbers)
-        if tasks_drift.contents:
-            text = _name_tasks([ids[task] for task in tasks_drift.contents], "different content")
-            drift.append(Drift(kind="tasks", env=name, name=text))
-        if tasks_drift.prompts:
-            description = "a different prompt or different tools"
-            text = _name_tasks([ids[task] for task in tasks_drift.prompts], description)
-            drift.append(Drift(kind="prompt", env=name, name=text))
-        if tasks_drift.num_by_seed and not knows_seeds:
-            unknown_facts.append(
-                f"prompts of {tasks_drift.num_by_seed:,} tasks of {name} differ, and so do their "
-                "seeds: whether these are the cause is not known"
-            )
+    drift, unknown_facts = _differences(run_a, run_b, reader.pairs)
     if drift and not allow_drift:
         drift_lines = "\n".join(f"  {line}" for line in drift)
         raise RunMismatchError(
@@ -131,6 +109,35 @@ def compare_runs(
     comparison.compared = settings(run_a.provenance, run_b.provenance)
     comparison.warnings = doubts(comparison, rule)
     return comparison
+
+
+def _differences(
+    a: _ReadRun, b: _ReadRun, pairs: Mapping[str, PairedAttempts]
+) -> tuple[list[Drift], list[str]]:
+    """Return how the settings and tasks of two runs differ, and what of that is unknown."""
+    environments = sorted(a.contents.keys() & b.contents.keys())
+    drift = list(drift_of(a.provenance, b.provenance, environments, (a.facts, b.facts)))
+    unknown_facts = [
+        text for run in (a, b) for text in unrecorded_settings(run.provenance, environments)
+    ]
+    # An environment may build different prompts from different seeds.
+    knows_seeds = bool(a.provenance.identity and b.provenance.identity)
+    for name in environments:
+        tasks_drift = task_drift(a.contents[name], b.contents[name])
+        ids = list(pairs[name].task_numbers)
+        if tasks_drift.contents:
+            text = _name_tasks([ids[task] for task in tasks_drift.contents], "different content")
+            drift.append(Drift(kind="tasks", env=name, name=text))
+        if tasks_drift.prompts:
+            description = "a different prompt or different tools"
+            text = _name_tasks([ids[task] for task in tasks_drift.prompts], description)
+            drift.append(Drift(kind="prompt", env=name, name=text))
+        if tasks_drift.num_by_seed and not knows_seeds:
+            unknown_facts.append(
+                f"prompts of {tasks_drift.num_by_seed:,} tasks of {name} differ, and so do their "
+                "seeds: whether these are the cause is not known"
+            )
+    return drift, unknown_facts
 
 
 def _are_same_rollouts(a: Path, b: Path) -> bool:
@@ -195,8 +202,11 @@ class _RunReader:
         metrics = aggregator.metrics(level=self._level)
         if not metrics.num_scored:
             raise RunError(f"{path}: nothing is scored, so there is nothing to compare")
-        side = RunSide(
-            run=str(path),
+        return _ReadRun(self._side(provenance, metrics), facts, provenance, contents)
+
+    def _side(self, provenance: RunProvenance, metrics: RunMetrics) -> RunSide:
+        return RunSide(
+            run=provenance.name,
             model=provenance.model,
             num_expected=metrics.num_expected,
             num_present=metrics.num_present,
@@ -209,7 +219,6 @@ class _RunReader:
             bounds=metrics.bounds,
             no_answers={name: part.no_answers for name, part in metrics.environments.items()},
         )
-        return _ReadRun(side, facts, provenance, contents)
 
     def _add(self, lines: Sequence[ComparedLine], contents: TaskContents, *, is_a: bool) -> None:
         env = lines[0].env

@@ -292,16 +292,7 @@ def reproduction(
     )
     if other_settings:
         return outcome
-    # Scores have the range of 0 to the best one, unless some lie outside or it is unknown.
-    ends = [
-        reference.score,
-        *(float(end) for scores in groups for end in (scores.min(), scores.max())),
-    ]
-    low, high = min(ends), max(ends)
-    if weights.spread:
-        low, high = 0.0, 1.0
-    elif best is not None:
-        low, high = min(0.0, low), max(best, high)
+    low, high = (0.0, 1.0) if weights.spread else _range(groups, reference.score, best)
     scale = (high - low) or 1.0
     reference_score = FixedTasksScore(
         (reference.score - low) / scale, num_tasks * reference.repeats, weights=weights
@@ -313,6 +304,13 @@ def reproduction(
     run_score = _run_score([(scores - low) / scale for scores in groups])._replace(weights=weights)
     _decide(outcome, run_score, reference_score, num_tasks, scale)
     return outcome
+
+
+def _range(groups: Sequence[Floats], reference: float, best: float | None) -> tuple[float, float]:
+    """Return 0 and the best score; ends of the scores where they lie outside or it is unknown."""
+    ends = [reference, *(float(end) for scores in groups for end in (scores.min(), scores.max()))]
+    low, high = min(ends), max(ends)
+    return (low, high) if best is None else (min(0.0, low), max(best, high))
 
 
 def _mean(groups: Sequence[Floats]) -> float:

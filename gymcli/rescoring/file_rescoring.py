@@ -21,10 +21,9 @@ from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanage
 from pathlib import Path
 from typing import NamedTuple, Self, TypeVar
 
-from gymcli.environment.contract import Environment
 from gymcli.environment.registry import Registration, Registry, environment_options
 from gymcli.environment.remote import RemoteEnvironment, remote_environment, reverify_mode
-from gymcli.environment.tool import EnvironmentOptions, Task
+from gymcli.environment.tool import EnvironmentOptions
 from gymcli.errors import UnknownNameError, UsageError
 from gymcli.models.roles import RoleSource, check_declared, declared_roles
 from gymcli.rescoring.line_rescoring import (
@@ -73,7 +72,7 @@ class LoopJob(NamedTuple):
 
 class _EarlierRecord(NamedTuple):
     rollout: Rollout
-    environment: type[Environment[Task]]
+    registration: Registration
     options: EnvironmentOptions
     kept_result: Rescored | None
     """The result if it keeps its score."""
@@ -101,36 +100,22 @@ async def rescore_in_loop(
 
     def attempts() -> Iterator[Attempt]:
         for line in read_lines():
-            rollout = decode_rollout(line.number, line.data, job.reading)
-            registration = job.find(rollout.env)
-            environment = registration.environment
-            # If the environment has another name here, more than the end of the line changes.
-            data = line.data if job.asks_nobody and rollout.env == registration.name else b""
-            rollout.env = registration.name
-            result, group_size = None, 0
-            options: EnvironmentOptions
-            if environment.rescore == "recorded":
-                options = environment.Options()
-                result = kept(line, rollout, keeps_line=job.keeps_lines)
-            else:
-                env_args = job.env_args.get(registration.name, {})
-                options = environment_options(
-                    environment, registration.name, env_args, rollout.env_options
-                )
-                if environment.scores_groups():
-                    group_size = rollout.group_size or sizes()[rollout.env, rollout.task_id]
+            earlier = _earlier_record(line, job)
+            rollout, environment = earlier.rollout, earlier.registration.environment
+            keeps_score, group_size = earlier.kept_result is not None, 0
+            if not keeps_score and environment.scores_groups():
+                group_size = rollout.group_size or sizes()[rollout.env, rollout.task_id]
             if job.asks_nobody:
                 numbers.append(line.number)
-            earlier = _EarlierRecord(rollout, environment, options, result, line.number, data)
             before.setdefault(rollout.key, deque()).append(earlier)
             yield Attempt(
                 environment,
-                options,
-                Verifier(environment.version, registration.source_hash),
+                earlier.options,
+                Verifier(environment.version, earlier.registration.source_hash),
                 None,
                 rollout.unscored(),
                 group_size,
-                keeps_score=result is not None,
+                keeps_score=keeps_score,
             )
 
     async with opened() as shared:
@@ -154,6 +139,22 @@ async def rescore_in_loop(
                     yield [ready.pop(numbers.popleft())]
 
 
+def _earlier_record(line: Line, job: LoopJob) -> _EarlierRecord:
+    rollout = decode_rollout(line.number, line.data, job.reading)
+    registration = job.find(rollout.env)
+    environment, name = registration.environment, registration.name
+    # If the environment has another name here, more than the end of the line changes.
+    data = line.data if job.asks_nobody and rollout.env == name else b""
+    rollout.env = name
+    if environment.rescore == "recorded":
+        result = kept(line, rollout, keeps_line=job.keeps_lines)
+        default: EnvironmentOptions = environment.Options()
+        return _EarlierRecord(rollout, registration, default, result, line.number, data)
+    env_args = job.env_args.get(name, {})
+    options = environment_options(environment, name, env_args, rollout.env_options)
+    return _EarlierRecord(rollout, registration, options, None, line.number, data)
+
+
 def _group_sizes(lines: Iterable[Line], job: LoopJob) -> Counter[tuple[str, str]]:
     sizes: Counter[tuple[str, str]] = Counter()
     for line in lines:
@@ -171,7 +172,7 @@ def _compared(before: _EarlierRecord, record: Rollout | Failure, job: LoopJob) -
     result = compared(before.rollout, record)
     if job.keeps_lines:
         result.line = new_line(
-            before.line, before.rollout, record, before.environment, before.options
+            before.line, before.rollout, record, before.registration.environment, before.options
         )
     return result
 
