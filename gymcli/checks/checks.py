@@ -84,14 +84,8 @@ async def check_environment(
 ) -> CheckReport:
     """Check an environment without any model.
 
-    Args:
-        environment: Its name, `path/to/file.py:Class` or `module:Class`.
-        tasks: A tasks file; by default the tasks that ship with the environment, or 60 that it
-            generates.
-        prompt: A prompt template for tasks without a prompt.
-        env_args: Options of the environment, as texts.
-        limit: The most tasks to play; all of them are validated.
-        watch: Called often, with the progress in words.
+    `tasks` are by default those that ship with it, or 60 that it generates; at most `limit` are
+    played, and all are validated. `watch` is called often, with the progress in words.
 
     Raises:
         UsageError: There is no such environment, option or file, or the environment cannot be

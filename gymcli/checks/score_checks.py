@@ -107,9 +107,7 @@ async def swapped(subject: Subject) -> Finding:
         "mean": mean([episode.reward for episode in first_episodes]),
         "right": float(num_right),
     }
-    wrong_ids = [
-        episodes[0].row.id for episodes in tries if all(_is_top(subject, e) for e in episodes)
-    ]
+    wrong_ids = [group[0].row.id for group in tries if all(_is_top(subject, e) for e in group)]
     if not wrong_ids and exceeds_chance(num_right, len(first_episodes), _CHANCE):
         wrong_ids = [episode.row.id for episode in first_episodes if _is_top(subject, episode)]
     if wrong_ids:
@@ -243,9 +241,7 @@ async def _compare_in_groups(subject: Subject, policy: _Policy) -> Finding:
         for task_id, rewards in rewards_by_task.items()
         if any(_is_rival(rewards, name) for name in rivals)
     ]
-    even_ids = [
-        task_id for task_id, rewards in rewards_by_task.items() if _is_even(rewards, "swapped")
-    ]
+    even_ids = [task for task, rewards in rewards_by_task.items() if _is_even(rewards, "swapped")]
     if (
         policy == "swapped"
         and not wrong_ids
@@ -383,9 +379,7 @@ def _guessers(
         task_id: [assistant_message(best.get(task_id) or texts[0])]
         for task_id, texts in options.items()
     }
-    at_random = {
-        task_id: [assistant_message(rng.choice(texts))] for task_id, texts in options.items()
-    }
+    at_random = {task: [assistant_message(rng.choice(texts))] for task, texts in options.items()}
     for task_id in free_tasks:
         other_tasks = [other for other in free_tasks if other != task_id]
         if other_tasks:

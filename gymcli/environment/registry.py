@@ -449,10 +449,7 @@ def split_env_args(
     Raises:
         UsageError: No environment of the run has the option, or several have.
     """
-    options = {
-        registration.name: registration.environment.Options.model_fields
-        for registration in registrations
-    }
+    options = {entry.name: entry.environment.Options.model_fields for entry in registrations}
     assigned: dict[str, dict[str, str]] = {name: {} for name in options}
     for key, value in args.items():
         prefix, _, option = key.partition(".")

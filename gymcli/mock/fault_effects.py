@@ -141,9 +141,7 @@ def _wrong(answer: MockAnswer, fault: str, request: Request) -> MockAnswer | Non
         calls = calls if len(calls) > 1 else calls * 2
         call_ids = [answer.call_ids[0] if answer.call_ids else "call_twice"] * len(calls)
         return msgspec.structs.replace(answer, tool_calls=calls, call_ids=call_ids)
-    faulty_calls = [
-        _WRONG_CALLS[fault](name, argument_text(arguments)) for name, arguments in calls
-    ]
+    faulty_calls = [_WRONG_CALLS[fault](name, argument_text(value)) for name, value in calls]
     return msgspec.structs.replace(answer, tool_calls=faulty_calls)
 
 

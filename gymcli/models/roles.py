@@ -163,9 +163,7 @@ def check_declared(
                     f"environment {name} needs a model for the role {role}: pass "
                     f"--role {role}=NAME_OR_URL, or set {role} = NAME under [roles] in gym.toml"
                 )
-    declared = {
-        role for environment in environments.values() for role in declared_roles(environment)
-    }
+    declared = {role for kind in environments.values() for role in declared_roles(kind)}
     for role in roles:
         if role not in declared:
             hint = did_you_mean(role, declared)

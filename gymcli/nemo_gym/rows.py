@@ -48,9 +48,7 @@ def read_prompt(create_params: object) -> Prompt:
         messages = messages_from_items(items)
     except ValueError as error:
         raise ValueError(f'"responses_create_params.input": {error}') from error
-    used_params = {
-        name: value for name, value in create_params.items() if name not in IGNORED_PARAMS
-    }
+    used_params = {key: value for key, value in create_params.items() if key not in IGNORED_PARAMS}
     return Prompt(
         messages,
         None if tools is None else tools_from_responses(tools),

@@ -131,14 +131,10 @@ def _value(side: RunSide) -> tuple[str, str]:
 
 
 def between(
-    interval: Interval | Bounds | None,
-    spec: str = ".3f",
-    *,
-    separator: str = " .. ",
-    unknown: str = "-",
+    interval: Interval | Bounds | None, spec: str = ".3f", *, separator: str = " .. "
 ) -> str:
     if interval is None:
-        return unknown
+        return "-"
     return f"{interval.low:{spec}}{separator}{interval.high:{spec}}"
 
 

@@ -156,9 +156,7 @@ def _doubts(comparison: Comparison) -> list[str]:
         (unmatched.num_only_b, "are scored only in B"),
         (unmatched.num_too_few_attempts, "have too few attempts to compare"),
     )
-    doubts += [
-        f"Left out: {num:,} tasks that {description}." for num, description in counted if num
-    ]
+    doubts += [f"Left out: {num:,} tasks that {words}." for num, words in counted if num]
     return doubts
 
 

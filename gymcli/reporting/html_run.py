@@ -658,9 +658,7 @@ def component_chart(name: str, metrics: Metrics) -> Chart | None:
     for kind in ("components", "metrics"):
         values: Mapping[str, float] = getattr(metrics, kind) or {}
         named_estimates += ((key, metrics.estimates[f"{kind}.{key}"]) for key in values)
-    rows: list[tuple[Cell, ...]] = [
-        (key, *estimate_cells(estimate)) for key, estimate in named_estimates
-    ]
+    rows: list[tuple[Cell, ...]] = [(key, *estimate_cells(value)) for key, value in named_estimates]
     rows += [
         (key, amount_cell(value), *[None] * 5, "the environment's own")
         for key, value in metrics.environment_metrics.items()

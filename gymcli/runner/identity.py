@@ -160,9 +160,7 @@ def declared_sources(
 
 
 def _roles_of(registrations: Iterable[Registration]) -> set[str]:
-    return {
-        role for registration in registrations for role in declared_roles(registration.environment)
-    }
+    return {role for entry in registrations for role in declared_roles(entry.environment)}
 
 
 def run_path(source: TaskSource, options: CollectOptions, identity: JSONObject) -> Path:
@@ -190,9 +188,7 @@ def file_safe(text: str) -> str:
 def unused(path: Path) -> Path:
     """Return the path, or if it exists, the first unused one with a number appended."""
     numbered = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
-    return next(
-        candidate for candidate in itertools.chain([path], numbered) if not candidate.exists()
-    )
+    return next(place for place in itertools.chain([path], numbered) if not place.exists())
 
 
 def new_manifest(

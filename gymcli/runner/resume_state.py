@@ -156,9 +156,7 @@ def _attempts_on_record(plan: RunPlan, directory: RunDirectory, done: DoneTasks)
     pending = {key: conversation for key, conversation in pending.items() if key not in crashed}
     # Of all rows of the files: a task that `--limit` or `--task` leaves out is not removed.
     removed = _removed_tasks(plan.source.rows(), done, pending)
-    sizes = {
-        (key.env, key.task_id): conversation.group_size for key, conversation in pending.items()
-    }
+    sizes = {(key.env, key.task_id): line.group_size for key, line in pending.items()}
     broken = _broken_groups(plan, failed - pending.keys(), done)
     num_done: Counter[str] = Counter()
     waiting = []
@@ -269,9 +267,7 @@ def _removed_tasks(
     Rows after those of all tasks on record are not read.
     """
     removed = set(done)
-    waiting = {
-        (key.env, key.task_id): conversation.task_hash for key, conversation in pending.items()
-    }
+    waiting = {(key.env, key.task_id): line.task_hash for key, line in pending.items()}
     for row in rows:
         task = (row.env, row.id)
         scored = done.get(task)

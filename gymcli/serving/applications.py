@@ -62,9 +62,9 @@ def aiohttp_application(service: Service, *, max_body: int = MAX_BODY) -> web.Ap
 class AsgiApplication:
     """The service for an ASGI server such as uvicorn, which must offer a lifespan."""
 
-    def __init__(self, service: Service, *, max_body: int = MAX_BODY) -> None:
+    def __init__(self, service: Service) -> None:
         self._service = service
-        self._max_body = max_body
+        self._max_body = MAX_BODY
 
     async def __call__(self, scope: _Event, receive: _Receive, send: _Send) -> None:
         if scope["type"] == "lifespan":
@@ -104,9 +104,7 @@ class AsgiApplication:
             answer = await self._service.answer(request)
         answer_headers = [("Content-Type", answer.content_type), *answer.headers]
         answer_headers.append(("Content-Length", str(len(answer.body))))
-        encoded = [
-            (name.lower().encode(), value.encode("latin-1")) for name, value in answer_headers
-        ]
+        encoded = [(name.lower().encode(), text.encode("latin-1")) for name, text in answer_headers]
         start = {"type": "http.response.start", "status": answer.status, "headers": encoded}
         await send(start)
         await send({"type": "http.response.body", "body": answer.body})

@@ -105,9 +105,7 @@ class AttemptTable:
         self, task_ids: Iterable[str], attempts: Iterable[int], **columns: Iterable[float]
     ) -> None:
         numbers = self.task_numbers
-        self._columns["task"].extend(
-            [numbers.setdefault(task_id, len(numbers)) for task_id in task_ids]
-        )
+        self._columns["task"].extend([numbers.setdefault(task, len(numbers)) for task in task_ids])
         self._columns["attempt"].extend(attempts)
         for name, values in columns.items():
             self._columns[name].extend(values)

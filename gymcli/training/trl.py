@@ -188,10 +188,7 @@ class RolloutFunction:
             raise UsageError(
                 "a prompt is no id of a task: make the dataset with gymcli.training.trl.dataset"
             )
-        sizes = [
-            (prompt, len(list(equal_prompts)))
-            for prompt, equal_prompts in itertools.groupby(prompts)
-        ]
+        sizes = [(prompt, len(list(copies))) for prompt, copies in itertools.groupby(prompts)]
         step = trainer.state.global_step
         if self._is_new:  # a training that was resumed must not repeat its first seeds
             self._is_new = False

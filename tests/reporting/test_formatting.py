@@ -83,7 +83,6 @@ INTERVAL = Interval(low=-0.25, high=1234.5, level=0.95, method="t")
         (between(INTERVAL), "-0.250 .. 1234.500"),
         (between(INTERVAL, ",.3f"), "-0.250 .. 1,234.500"),
         (between(INTERVAL, "+.3f", separator=".."), "-0.250..+1234.500"),
-        (between(None, unknown=""), ""),
         (legible(0.00004), "4e-05"),
         (legible(0.5, "+"), "+0.500"),
         (legible(-0.0, "+"), "+0.000"),
