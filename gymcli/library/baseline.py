@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import overload
+from typing import ClassVar, overload
 
 import msgspec
 
-from gymcli.comparison.comparison_results import Comparison, Difference, Verdict, worst_verdict
+from gymcli.comparison.comparison_results import Comparison, Verdict, worst_verdict
 from gymcli.comparison.difference_verdict import Rule
 from gymcli.comparison.paired_runs import compare_runs
 from gymcli.errors import UsageError
@@ -25,37 +25,11 @@ _LOGGER = logging.getLogger(__name__)
 class ComparisonReport(Comparison, Result, kw_only=True):
     """Two runs compared, as `gym compare --json` prints it."""
 
-    @property
-    def title(self) -> str:
-        """The line above the table in a notebook."""
-        return f"{self.metric} of A, {self.a.run}, and B: {self.verdict}"
+    table: ClassVar[str] = "environments"
 
     def rows(self) -> list[dict[str, object]]:
-        """Return a row for all tasks, one for each environment of several, and each slice."""
-        parts: list[tuple[str, str, str, Difference]] = [("", "", "", self)]
-        if len(self.environments) > 1:
-            parts += [(env, "", "", part) for env, part in self.environments.items()]
-        for field, slices in self.slices.items():
-            parts += [("", field, value, part) for value, part in slices.items()]
-        return [
-            {
-                "run": self.b.run,
-                "environment": env,
-                "field": field,
-                "value": value,
-                "num_tasks": part.num_tasks,
-                "mean_a": part.mean_a,
-                "mean_b": part.mean_b,
-                "difference": part.difference and part.difference.value,
-                "low": interval and interval.low,
-                "high": interval and interval.high,
-                "p_value": part.p_value,
-                "p_adjusted": part.p_adjusted,
-                "verdict": part.verdict,
-            }
-            for env, field, value, part in parts
-            for interval in [part.difference and part.difference.interval]
-        ]
+        """Return a row for each environment."""
+        return [{"run": self.b.run, **row} for row in super().rows()]
 
 
 class ComparisonReports(msgspec.Struct, Result, kw_only=True):
@@ -68,14 +42,7 @@ class ComparisonReports(msgspec.Struct, Result, kw_only=True):
         """The worst verdict."""
         return worst_verdict(comparison.verdict for comparison in self.comparisons)
 
-    @property
-    def title(self) -> str:
-        """The line above the table in a notebook."""
-        return f"{self.comparisons[0].metric} of A, {self.comparisons[0].a.run}, and B"
-
-    def rows(self) -> list[dict[str, object]]:
-        """Return the rows of all comparisons."""
-        return [row for comparison in self.comparisons for row in comparison.rows()]
+    table: ClassVar[str] = "comparisons"
 
 
 @overload

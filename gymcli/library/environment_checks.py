@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import ClassVar
 
 import msgspec
 from pydantic import BaseModel, Field
@@ -26,23 +27,7 @@ _LOGGER = logging.getLogger(__name__)
 class EnvironmentCheck(CheckReport, Result, kw_only=True):
     """All findings of one environment, as `gym check --json` prints them."""
 
-    @property
-    def title(self) -> str:
-        """The line above the table in a notebook."""
-        return f"{self.env} {self.version}: {self.num_tasks} tasks ({self.tasks})"
-
-    def rows(self) -> list[dict[str, object]]:
-        """Return a row for each finding."""
-        return [
-            {
-                "environment": self.env,
-                "check": finding.check,
-                "status": finding.status,
-                "text": finding.text,
-                "task_ids": ", ".join(finding.task_ids),
-            }
-            for finding in self.findings
-        ]
+    table: ClassVar[str] = "findings"
 
 
 class EnvironmentChecks(Results[EnvironmentCheck]):

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, overload
 
 import msgspec
 from msgspec import UNSET, UnsetType
-from pydantic import BaseModel
 
 from gymcli.comparison.comparison_results import Verdict, worst_verdict
 from gymcli.comparison.gates import GateOn, GateVerdict
@@ -24,7 +23,7 @@ from gymcli.library.run_gates import RunGates
 from gymcli.metrics import measure as run_measure
 from gymcli.metrics.agreement import Agreement, Labels, agreement, labels_of_rows
 from gymcli.metrics.results import Metrics, RunMetrics, TaskMetrics, TokenDrift
-from gymcli.reporting.run_report import RunReport, environment_table
+from gymcli.reporting.run_report import RunReport
 from gymcli.runner.collect_options import options_from
 from gymcli.secrets import scrubber_of
 from gymcli.store.manifest import Manifest, read_manifest
@@ -63,26 +62,12 @@ class MetricsReport(RunMetrics, Result, kw_only=True):
     references: list[Reproduction] | UnsetType = UNSET
     """The published scores of the benchmark and the model, if the run is one of a benchmark."""
 
-    shown_columns: ClassVar[tuple[str, ...]] = (
-        *("run", "model", "environment", "field", "value", "num_expected", "num_scored"),
-        *("mean_reward", "mean_reward low", "mean_reward high"),
-    )
+    table: ClassVar[str] = "environments"
 
     @classmethod
     def of(cls, run: Path | str, metrics: RunMetrics) -> MetricsReport:
         """Return the report of a run with these numbers."""
         return cls(**{**msgspec.structs.asdict(metrics), "run": str(run)})
-
-    @property
-    def title(self) -> str:
-        """The line above the table in a notebook."""
-        return "mean reward with its interval"
-
-    def rows(self) -> list[dict[str, object]]:
-        """Return a row for each environment, as `--csv` writes it."""
-        head, *lines = environment_table([RunReport(self.run, self)])
-        model = {"model": self.model} if self.model else {}
-        return [{**model, **dict(zip(map(str, head), line, strict=True))} for line in lines]
 
 
 class MetricsReports(msgspec.Struct, Result, kw_only=True):
@@ -91,11 +76,7 @@ class MetricsReports(msgspec.Struct, Result, kw_only=True):
     runs: list[MetricsReport]
     power: dict[str, Plan] | UnsetType = UNSET
 
-    shown_columns: ClassVar[tuple[str, ...]] = MetricsReport.shown_columns
-
-    def rows(self) -> list[dict[str, object]]:
-        """Return the rows of all runs."""
-        return [row for run in self.runs for row in run.rows()]
+    table: ClassVar[str] = "runs"
 
 
 class GateReport(msgspec.Struct, Result, kw_only=True):
@@ -104,24 +85,25 @@ class GateReport(msgspec.Struct, Result, kw_only=True):
     run: str
     gates: list[GateVerdict]
 
+    table: ClassVar[str] = "gates"
+
     @property
     def verdict(self) -> Verdict:
         """The worst verdict."""
         return worst_verdict(gate.verdict for gate in self.gates)
 
-    def rows(self) -> list[dict[str, object]]:
-        """Return a row for each gate."""
-        return [
-            {
-                "gate": gate.gate,
-                "verdict": gate.verdict,
-                "value": gate.value,
-                "low": gate.interval and gate.interval.low,
-                "high": gate.interval and gate.interval.high,
-                "way_out": gate.way_out,
-            }
-            for gate in self.gates
-        ]
+
+class MeasureArguments(MetricsOptions):
+    """The options of `gymcli.measure`."""
+
+    gates: tuple[str, ...] = ()
+    """Conditions, as `gym metrics --gate` takes them."""
+    ks: tuple[int, ...] = ()
+    """The k of more metrics of k attempts."""
+    gate_on: GateOn = "bound"
+    """Whether a gate is judged by the whole interval, or by the number."""
+    baseline: Path | None = None
+    """The run that gates on the difference compare with."""
 
 
 class MeasuredRun(NamedTuple):
@@ -153,9 +135,8 @@ def measure(*runs: str | Path, **options: object) -> MetricsReport | MetricsRepo
 
     Args:
         runs: The runs.
-        options: The fields of `gymcli.library.metrics_options.MetricsOptions`, as those of
-            `gym metrics`: `env`, `by`, `by_task`, `labels`, `power` and so on; `ks`, for the
-            metrics of k attempts; and those of `gymcli.gate`: `gates`, `baseline`, `gate_on`.
+        options: The fields of `gymcli.library.measurement.MeasureArguments`, as those of
+            `gym metrics`: `env`, `by`, `by_task`, `ks`, `labels`, `power`, `gates` and so on.
 
     Raises:
         UsageError: A path, a line or an option is wrong, or a gate cannot be judged.
@@ -163,11 +144,20 @@ def measure(*runs: str | Path, **options: object) -> MetricsReport | MetricsRepo
     if not runs:
         raise UsageError("measure: name a run")
     paths = [run_path("measure", run) for run in runs]
-    gates = _gates_of(options)
-    settings = options_from(MetricsOptions, "measure", options)
+    settings = options_from(MeasureArguments, "measure", options)
+    gates = None
+    if settings.gates or settings.ks or settings.baseline:
+        gates = RunGates(
+            settings.gates,
+            requested_ks=settings.ks,
+            gate_on=settings.gate_on,
+            baseline=settings.baseline,
+            way_out="baseline=RUN",
+        )
     measured = list(measured_runs(paths, settings, gates))
     for run in measured:
-        _check_judged(run)
+        for problem in () if run.judged is None else run.judged.problems:
+            raise UsageError(f"{run.report.run}: {problem.what}: {problem.reason}")
     reports = [run.report for run in measured]
     power: dict[str, Plan] | UnsetType = UNSET
     if settings.power:
@@ -184,9 +174,7 @@ def gate(run: str | Path, *gates: str, **options: object) -> GateReport:
     Args:
         run: The run directory or rollout file.
         gates: The conditions.
-        options: `baseline`, the run that gates on the difference compare with; `gate_on`, "bound"
-            (the default) to judge by the whole interval, or "point" by the number; and those of
-            `gymcli.measure`.
+        options: Those of `gymcli.measure`, such as `baseline` and `gate_on`.
 
     Raises:
         UsageError: A path, a line or an option is wrong, or a gate cannot be judged.
@@ -208,19 +196,9 @@ def measured_runs(
     notify: Callable[[str], None] = _LOGGER.info,
     run_loop: LoopRunner = run_blocking,
 ) -> Iterator[MeasuredRun]:
-    """Measure runs one after the other.
+    """Measure runs one after the other; with `has_tasks`, what gates judged lists every task.
 
-    Args:
-        runs: Run directories or rollout files.
-        options: What is measured.
-        gates: The gates, if any.
-        has_tasks: Whether reports of the gates list every task.
-        warn: Called with what is wrong with a run.
-        notify: Called with what is done meanwhile.
-        run_loop: Runs a coroutine.
-
-    Raises:
-        UsageError: A path, a line or an option is wrong.
+    `warn` is called with what is wrong with a run, `notify` with what is done meanwhile.
     """
     if options.margin is not None and not options.power:
         raise UsageError("--margin needs --power")
@@ -287,35 +265,6 @@ def recorded_score(
     if score.problem and metrics.num_scored:
         warn(score.problem)
     return score
-
-
-def _gates_of(options: dict[str, object]) -> RunGates | None:
-    """Take the options of gates out of those of `measure`."""
-
-    class Options(BaseModel, extra="forbid"):
-        gates: tuple[str, ...] = ()
-        ks: tuple[int, ...] = ()
-        gate_on: GateOn = "bound"
-        baseline: Path | None = None
-
-    named = {name: options.pop(name) for name in Options.model_fields if name in options}
-    if not named:
-        return None
-    settings = options_from(Options, "measure", named)
-    if settings.baseline is not None and not settings.baseline.exists():
-        raise UsageError(f"baseline={settings.baseline}: there is no such run")
-    return RunGates(
-        settings.gates,
-        requested_ks=settings.ks,
-        gate_on=settings.gate_on,
-        baseline=settings.baseline,
-        way_out="baseline=RUN",
-    )
-
-
-def _check_judged(run: MeasuredRun) -> None:
-    for problem in () if run.judged is None else run.judged.problems:
-        raise UsageError(f"{run.report.run}: {problem.what}: {problem.reason}")
 
 
 def _checked_metrics(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import html
-import itertools
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar, TypeVar
+
+import msgspec
 
 from gymcli.errors import MissingPackageError
 
@@ -16,23 +18,36 @@ R = TypeVar("R", bound="Result")
 _MAX_ROWS = 60
 """Rows that a notebook shows."""
 _MAX_TEXT = 200
+_MAX_COLUMNS = 16
+_HEADLINE = (
+    *("run", "model", "environment", "num_expected", "num_scored", "num_tasks"),
+    *("mean_reward", "interval.low", "interval.high", "mean_a", "mean_b"),
+    *("difference.value", "difference.interval.low", "difference.interval.high"),
+    *("p_value", "verdict"),
+)
+"""The columns of rows with more than `_MAX_COLUMNS` that a notebook shows."""
 
 
 class Result:
     """The result of a call: the fields are those that `--json` of the command prints."""
 
     __slots__ = ()
-    shown_columns: ClassVar[tuple[str, ...]] = ()
-    """The columns that a notebook shows; empty for all."""
-
-    @property
-    def title(self) -> str:
-        """The line above the table in a notebook."""
-        return type(self).__name__
+    table: ClassVar[str]
+    """The field whose items are the rows."""
 
     def rows(self) -> list[dict[str, object]]:
-        """Return the rows of the table, with a value for each column."""
-        raise NotImplementedError
+        """Return a row for each item of the table, which begins with the texts of the result.
+
+        A column is a value's path in the JSON, such as `interval.low`.
+        """
+        items = getattr(self, self.table)
+        if items and isinstance(items, list) and isinstance(items[0], Result):
+            return Results(items).rows()
+        if isinstance(items, dict):
+            items = [{"environment": name} | msgspec.to_builtins(items[name]) for name in items]
+        fields: dict[str, object] = msgspec.to_builtins(self)
+        texts = {name: value for name, value in fields.items() if isinstance(value, str)}
+        return [{**texts, **dict(_columns(item))} for item in msgspec.to_builtins(items)]
 
     def to_dataframe(self) -> pd.DataFrame:
         """Return the rows as a data frame of pandas, or of polars if only that is installed.
@@ -55,37 +70,40 @@ class Result:
     def _repr_html_(self) -> str:
         """Return the table for a notebook; everything in it is escaped, since models wrote it."""
         rows = self.rows()
-        columns = list(rows[0]) if rows else []
-        if self.shown_columns:
-            columns = [name for name in self.shown_columns if name in columns]
-        lines = [[row.get(name) for name in columns] for row in rows[:_MAX_ROWS]]
-        head = "".join(f"<th>{html.escape(name)}</th>" for name in columns)
-        body = "".join(
-            f"<tr>{''.join(f'<td>{html.escape(_text(value))}</td>' for value in line)}</tr>"
-            for line in lines
+        columns = list(dict.fromkeys(name for row in rows for name in row))
+        if len(columns) > _MAX_COLUMNS:
+            columns = [name for name in _HEADLINE if name in columns]
+        cells = [[_text(row.get(name)) for name in columns] for row in rows[:_MAX_ROWS]]
+        lines = [
+            "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in line)
+            for tag, line in [("th", columns), *(("td", line) for line in cells)]
+        ]
+        body = "".join(f"<tr>{line}</tr>" for line in lines)
+        numbers = ", ".join(
+            f"{name} {_text(value)}"
+            for name in getattr(self, "__struct_fields__", ())
+            if isinstance(value := getattr(self, name), int | float)
         )
-        num_more = len(rows) - len(lines)
+        caption = f"{type(self).__name__} {numbers}".strip()
+        num_more = len(rows) - len(cells)
         more = f"<p>and {num_more:,} more rows</p>" if num_more else ""
-        title = html.escape(self.title)
-        return f"<table><caption>{title}</caption><tr>{head}</tr>{body}</table>{more}"
+        return f"<table><caption>{html.escape(caption)}</caption>{body}</table>{more}"
 
 
 class Results(list[R], Result):
     """Several results, whose rows are those of all."""
 
-    @property
-    def title(self) -> str:
-        """The line above the table in a notebook."""
-        return ", ".join(dict.fromkeys(result.title for result in self))
-
-    @property
-    def shown_columns(self) -> tuple[str, ...]:  # type: ignore[override]  # those of its results
-        """The columns that a notebook shows."""
-        return self[0].shown_columns if self else ()
-
     def rows(self) -> list[dict[str, object]]:
         """Return the rows of all results."""
-        return list(itertools.chain.from_iterable(result.rows() for result in self))
+        return [row for result in self for row in result.rows()]
+
+
+def _columns(item: Mapping[str, object], path: str = "") -> Iterator[tuple[str, object]]:
+    for name, value in item.items():
+        if isinstance(value, dict):
+            yield from _columns(value, f"{path}{name}.")
+        else:
+            yield f"{path}{name}", value
 
 
 def _text(value: object) -> str:

@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -59,31 +59,7 @@ class RunList(msgspec.Struct, Result, kw_only=True):
 
     runs: list[ListedRun]
 
-    @property
-    def title(self) -> str:
-        """The line above the table in a notebook."""
-        return "mean reward with its interval"
-
-    def rows(self) -> list[dict[str, object]]:
-        """Return a row for each environment of each run."""
-        nothing = ListedMean(mean_reward=None, interval=None)
-        return [
-            {
-                "run": run.run,
-                "state": run.state,
-                "model": run.model,
-                "started_at": run.started_at,
-                "environment": env,
-                "num_expected": run.num_expected,
-                "num_scored": run.num_scored,
-                "mean_reward": numbers.mean_reward,
-                "low": numbers.interval and numbers.interval.low,
-                "high": numbers.interval and numbers.interval.high,
-                "problem": run.problem,
-            }
-            for run in self.runs
-            for env, numbers in (run.environments or {"": nothing}).items()
-        ]
+    table: ClassVar[str] = "runs"
 
 
 def runs(

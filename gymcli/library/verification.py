@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal, NamedTuple, Protocol, overload
+from typing import ClassVar, Literal, NamedTuple, overload
 
 import msgspec
 
@@ -21,7 +21,6 @@ from gymcli.library.result import Result
 from gymcli.library.run_collection import make_engine
 from gymcli.metrics.measure import measure
 from gymcli.models.endpoint import Endpoint
-from gymcli.models.roles import RoleSource
 from gymcli.models.settings import load_settings
 from gymcli.rescoring.run_rescoring import (
     Pending,
@@ -33,10 +32,9 @@ from gymcli.rescoring.run_rescoring import (
 from gymcli.rescoring.verify_options import VerifyOptions
 from gymcli.runner.collect_options import options_from
 from gymcli.runner.judges import Judges
-from gymcli.store.manifest import Manifest, read_manifest
+from gymcli.store.manifest import read_manifest
 from gymcli.store.rollout_files import rollouts_file, torn_line_warning
 from gymcli.store.run_directory import RunDirectory, check_unused
-from gymcli.types import JSONObject
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -44,30 +42,13 @@ _LOGGER = logging.getLogger(__name__)
 class VerifyReport(RescoringReport, Result, kw_only=True):
     """What scoring a run again changed, as `gym verify --json` prints it."""
 
-    @property
-    def title(self) -> str:
-        """The line above the table in a notebook."""
-        return f"{self.num_rescored:,} rescored, {self.num_changed:,} changed rewards"
-
-    def rows(self) -> list[dict[str, object]]:
-        """Return a row for each changed reward, at most 1,000."""
-        return [msgspec.structs.asdict(change) for change in self.changes]
+    table: ClassVar[str] = "changes"
 
 
 class RepeatedVerifyReport(RepeatReport, Result, kw_only=True):
     """How far scores of the same rollouts agree, as `gym verify --repeat --json` prints it."""
 
-    @property
-    def title(self) -> str:
-        """The line above the table in a notebook."""
-        return (
-            f"{self.num_rollouts:,} rollouts scored {self.num_repeats} times, "
-            f"{self.num_disagreeing:,} with different rewards"
-        )
-
-    def rows(self) -> list[dict[str, object]]:
-        """Return a row for each rollout whose scores differ, at most 1,000."""
-        return [msgspec.structs.asdict(item) for item in self.disagreements]
+    table: ClassVar[str] = "disagreements"
 
 
 class ScoredAnswers(NamedTuple):
@@ -86,53 +67,15 @@ class VerifyArguments(VerifyOptions, AnswerOptions):
     """The folder of fetched tasks of a benchmark, if not the usual one."""
 
 
-class JudgesFinder(Protocol):
-    """A function that resolves the models of roles, as `judges_of` does."""
-
-    def __call__(
-        self,
-        roles: Mapping[str, RoleSource],
-        params: Mapping[str, JSONObject],
-        concurrency: int,
-        *,
-        manifest: Manifest | None = None,
-    ) -> Judges: ...
-
-
+# The first that fits counts.
 @overload
-def verify(
-    run: str | Path, *, repeat: int, benchmark: None = None, **options: object
-) -> RepeatedVerifyReport: ...
-
-
+def verify(run: str | Path, *, repeat: int, **options: object) -> RepeatedVerifyReport: ...  # type: ignore[overload-overlap]  # as said
 @overload
-def verify(
-    run: str | Path, *, benchmark: str, repeat: None = None, **options: object
-) -> MetricsReport: ...
-
-
+def verify(run: str | Path, *, benchmark: str, **options: object) -> MetricsReport: ...  # type: ignore[overload-overlap]
 @overload
-def verify(
-    run: str | Path,
-    *,
-    pending: Literal[True],
-    repeat: None = None,
-    benchmark: None = None,
-    **options: object,
-) -> Pending: ...
-
-
+def verify(run: str | Path, *, pending: Literal[True], **options: object) -> Pending: ...  # type: ignore[overload-overlap]
 @overload
-def verify(
-    run: str | Path,
-    *,
-    pending: Literal[False] = False,
-    repeat: None = None,
-    benchmark: None = None,
-    **options: object,
-) -> VerifyReport: ...
-
-
+def verify(run: str | Path, **options: object) -> VerifyReport: ...
 def verify(
     run: str | Path, **options: object
 ) -> VerifyReport | RepeatedVerifyReport | MetricsReport | Pending:
@@ -199,7 +142,7 @@ def score_again(
     run: Path,
     arguments: VerifyArguments,
     *,
-    find_judges: JudgesFinder = role_models.judges_of,
+    find_judges: Callable[..., Judges] = role_models.judges_of,
     watch: Callable[[str], None] = lambda _: None,
     notify: Callable[[str], None] = _LOGGER.info,
     warn: Callable[[str], None] = _LOGGER.warning,
@@ -207,14 +150,8 @@ def score_again(
 ) -> VerifyReport | RepeatedVerifyReport | Pending:
     """Score the conversations of a run that wait, then all others again.
 
-    Args:
-        run: The run directory or rollout file.
-        arguments: The options, checked.
-        find_judges: Resolves the models of roles.
-        watch: Called often, with the progress in words.
-        notify: Called with what was done.
-        warn: Called with what is wrong.
-        run_loop: Runs a coroutine.
+    `find_judges` resolves the models of roles, as `judges_of` does. `watch` is called often, with
+    the progress in words, `notify` with what was done, `warn` with what is wrong.
     """
     judges = find_judges(
         arguments.roles,
@@ -287,7 +224,7 @@ def score_as_benchmark(
     run: Path,
     arguments: VerifyArguments,
     *,
-    find_judges: JudgesFinder = role_models.judges_of,
+    find_judges: Callable[..., Judges] = role_models.judges_of,
     notify: Callable[[str], None] = _LOGGER.info,
     warn: Callable[[str], None] = _LOGGER.warning,
     run_loop: LoopRunner = run_blocking,

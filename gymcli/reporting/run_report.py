@@ -53,15 +53,9 @@ _TASK_NUMBERS = (
 
 
 def environments_csv(runs: Sequence[RunReport], *, clean: Clean) -> str:
-    """Return `environment_table` as CSV."""
-    return _csv(environment_table(runs), clean)
-
-
-def environment_table(runs: Sequence[RunReport]) -> list[Sequence[object]]:
     """Return a line for each environment, for all together if there are several, and each slice.
 
-    The first line is the head. Every number has a column, followed by those of its error and its
-    interval.
+    Every number has a column, followed by those of its error and its interval.
     """
     parts = [(run.run, *part) for run in runs for part in _parts(run)]
     names = list(dict.fromkeys(name for *_, metrics in parts for name in metrics.estimates))
@@ -79,7 +73,7 @@ def environment_table(runs: Sequence[RunReport]) -> list[Sequence[object]]:
             )
             cells += (estimate.value, estimate.standard_error, *ends) if estimate else [None] * 4
         rows.append((run, env, field, value, *counts, *cells))
-    return rows
+    return _csv(rows, clean)
 
 
 def tasks_csv(runs: Sequence[RunReport], *, clean: Clean) -> str:
