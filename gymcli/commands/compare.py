@@ -22,7 +22,7 @@ from gymcli.commands.console import (
 from gymcli.commands.model_options import option_of, with_model_options
 from gymcli.commands.options import JsonOption, complete_run
 from gymcli.errors import UsageError
-from gymcli.library.compare_options import CompareOptions
+from gymcli.library.call_options import CompareOptions
 from gymcli.reporting.formatting import (
     ROWS_OF_RUNS,
     between,

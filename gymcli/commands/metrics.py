@@ -28,7 +28,7 @@ from gymcli.commands.summary import (
     print_summary,
     print_tasks,
 )
-from gymcli.library.metrics_options import MetricsOptions
+from gymcli.library.call_options import MetricsOptions
 
 if TYPE_CHECKING:
     from gymcli.library.measurement import MeasuredRun

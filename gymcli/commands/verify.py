@@ -37,7 +37,7 @@ from gymcli.commands.summary import (
     print_summary,
 )
 from gymcli.errors import RunError
-from gymcli.library.answer_options import AnswerOptions
+from gymcli.library.call_options import AnswerOptions
 from gymcli.reporting.formatting import legible, share
 from gymcli.rescoring.verify_options import VerifyOptions
 

@@ -13,8 +13,8 @@ from gymcli.comparison.comparison_results import Comparison, Verdict, worst_verd
 from gymcli.comparison.difference_verdict import Rule
 from gymcli.comparison.paired_runs import compare_runs
 from gymcli.errors import UsageError
+from gymcli.library.call_options import CompareOptions
 from gymcli.library.calls import run_path
-from gymcli.library.compare_options import CompareOptions
 from gymcli.library.result import Result
 from gymcli.runner.collect_options import options_from
 from gymcli.store.rollout_files import torn_line_warning
@@ -60,7 +60,7 @@ def compare(*runs: str | Path, **options: object) -> ComparisonReport | Comparis
 
     Args:
         runs: The baseline, then one run or more: run directories or rollout files.
-        options: The fields of `gymcli.library.compare_options.CompareOptions`, as those of
+        options: The fields of `gymcli.library.call_options.CompareOptions`, as those of
             `gym compare`: `metric`, `margin`, `strict`, `level`, `by`, `allow_drift` and so on.
 
     Raises:

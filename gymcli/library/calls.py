@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from gymcli.errors import UsageError
-from gymcli.rollout.event_loop import run
+from gymcli.rollout.event_loop import LoopRunner
 
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ def run_path(function: str, run: object) -> Path:
     raise UsageError(f"{function}: {run!r} is not the path of a run or of a folder")
 
 
-class LoopRunner(Protocol):
+class CoroutineRunner(Protocol):
     """A function that runs a coroutine to its end."""
 
     def __call__(self, main: Coroutine[object, object, T], /) -> T: ...
@@ -37,25 +37,8 @@ def run_blocking(main: Coroutine[object, object, T], /) -> T:
     Raises:
         KeyboardInterrupt: The call was interrupted; the coroutine was cancelled.
     """
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return run(main)
-    tasks: list[asyncio.Task[T]] = []
-
-    async def cancellable() -> T:
-        task = asyncio.ensure_future(main)
-        tasks.append(task)
-        return await task
-
-    with ThreadPoolExecutor(1) as pool:
-        future = pool.submit(run, cancellable())
-        try:
-            return future.result()
-        except KeyboardInterrupt:
-            for task in tasks:
-                task.get_loop().call_soon_threadsafe(task.cancel)
-            raise
+    with LoopRunner() as loop:
+        return loop.run(main)
 
 
 def call_blocking(function: Callable[[], T]) -> T:

@@ -16,8 +16,8 @@ from gymcli.comparison.gates import GateOn, GateVerdict
 from gymcli.comparison.planning import Plan, plans
 from gymcli.comparison.reproduction import BenchmarkScore, Reproduction
 from gymcli.errors import RunDirectoryError, UsageError
-from gymcli.library.calls import LoopRunner, call_blocking, run_blocking, run_path
-from gymcli.library.metrics_options import MetricsOptions
+from gymcli.library.call_options import MetricsOptions
+from gymcli.library.calls import CoroutineRunner, call_blocking, run_blocking, run_path
 from gymcli.library.result import Result
 from gymcli.library.run_gates import RunGates
 from gymcli.metrics import measure as run_measure
@@ -194,7 +194,7 @@ def measured_runs(
     has_tasks: bool = False,
     warn: Callable[[str], None] = _LOGGER.warning,
     notify: Callable[[str], None] = _LOGGER.info,
-    run_loop: LoopRunner = run_blocking,
+    run_loop: CoroutineRunner = run_blocking,
 ) -> Iterator[MeasuredRun]:
     """Measure runs one after the other; with `has_tasks`, what gates judged lists every task.
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 
 from gymcli.errors import FatalEndpointError, UsageError
-from gymcli.library.calls import LoopRunner, run_blocking
+from gymcli.library.calls import CoroutineRunner, run_blocking
 from gymcli.models.endpoint import Endpoint, check_parameters
 from gymcli.models.roles import RoleSource, needs_model, role_sources
 from gymcli.models.settings import load_settings, served_model
@@ -17,7 +17,7 @@ from gymcli.types import JSONObject
 
 
 def named_roles(
-    roles: Mapping[str, RoleSource], *, run_loop: LoopRunner = run_blocking
+    roles: Mapping[str, RoleSource], *, run_loop: CoroutineRunner = run_blocking
 ) -> dict[str, RoleSource]:
     """Return the model of each role: a text is read as `--role ROLE=MODEL` is.
 
@@ -60,7 +60,7 @@ def judges_of(
     concurrency: int,
     *,
     manifest: Manifest | None = None,
-    run_loop: LoopRunner = run_blocking,
+    run_loop: CoroutineRunner = run_blocking,
 ) -> Judges:
     """Return the models of the roles: those that are named, else of the run, else of gym.toml.
 

@@ -40,13 +40,8 @@ if TYPE_CHECKING:
 class RunGates:
     """Gates, the k of metrics of k attempts, and a baseline; parsed before any work is done.
 
-    Args:
-        gates: The conditions, as `--gate` takes them.
-        requested_ks: The k to report, in addition to those of gates.
-        gate_on: Whether a gate is judged by the interval or by the number.
-        baseline: The run to compare with.
-        has_baseline: Whether `judge` gets a comparison although there is no `baseline`.
-        way_out: How a caller names a baseline, for the error of a gate that needs one.
+    `requested_ks` are reported in addition to those of gates. With `has_baseline`, `judge` gets a
+    comparison although there is no `baseline`. `way_out` says how a caller names one.
 
     Raises:
         UsageError: A gate cannot be parsed, or needs a baseline.

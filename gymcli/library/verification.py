@@ -14,8 +14,8 @@ import msgspec
 from gymcli.comparison.reproduction import BenchmarkScore
 from gymcli.errors import UsageError
 from gymcli.library import role_models
-from gymcli.library.answer_options import AnswerOptions
-from gymcli.library.calls import LoopRunner, call_blocking, run_blocking, run_path
+from gymcli.library.call_options import AnswerOptions
+from gymcli.library.calls import CoroutineRunner, call_blocking, run_blocking, run_path
 from gymcli.library.measurement import MetricsReport, recorded_score
 from gymcli.library.result import Result
 from gymcli.library.run_collection import make_engine
@@ -146,7 +146,7 @@ def score_again(
     watch: Callable[[str], None] = lambda _: None,
     notify: Callable[[str], None] = _LOGGER.info,
     warn: Callable[[str], None] = _LOGGER.warning,
-    run_loop: LoopRunner = run_blocking,
+    run_loop: CoroutineRunner = run_blocking,
 ) -> VerifyReport | RepeatedVerifyReport | Pending:
     """Score the conversations of a run that wait, then all others again.
 
@@ -227,7 +227,7 @@ def score_as_benchmark(
     find_judges: Callable[..., Judges] = role_models.judges_of,
     notify: Callable[[str], None] = _LOGGER.info,
     warn: Callable[[str], None] = _LOGGER.warning,
-    run_loop: LoopRunner = run_blocking,
+    run_loop: CoroutineRunner = run_blocking,
 ) -> ScoredAnswers:
     """Score the answers of a file as a benchmark does; the parameters are those of `score_again`.
 

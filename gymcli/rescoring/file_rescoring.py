@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import logging
 from collections import Counter, deque
@@ -10,16 +9,14 @@ from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
     Callable,
-    Coroutine,
     Iterable,
     Iterator,
     Mapping,
     Sequence,
 )
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from pathlib import Path
-from typing import NamedTuple, Self, TypeVar
+from typing import NamedTuple, TypeVar
 
 from gymcli.environment.registry import Registration, Registry, environment_options
 from gymcli.environment.remote import RemoteEnvironment, remote_environment, reverify_mode
@@ -37,7 +34,7 @@ from gymcli.rescoring.line_rescoring import (
     rescore_lines,
     unscored,
 )
-from gymcli.rollout.event_loop import close, drive, new_event_loop
+from gymcli.rollout.event_loop import LoopRunner
 from gymcli.rollout.fork_server import forget_fork_servers
 from gymcli.rollout.scoring import Workers, verifies_in_loop
 from gymcli.rollout.verifier_worker import ErrorReply
@@ -275,7 +272,7 @@ def _with_stateless_server(registration: Registration) -> Registration:
     environment = registration.environment
     if not (issubclass(environment, RemoteEnvironment) and environment.base_url):
         return registration
-    with _LoopRunner() as loop:
+    with LoopRunner() as loop:
         if loop.run(reverify_mode(environment.base_url)) != "stateless":
             return registration
     again = remote_environment(registration.name, environment.base_url, rescore="verify")
@@ -404,54 +401,13 @@ def _waits(registration: Registration, judges: Judges) -> bool:
     )
 
 
-class _LoopRunner:
-    """An event loop for synchronous code; it runs in a thread if a notebook already runs one."""
-
-    def __init__(self) -> None:
-        self._loop = new_event_loop()
-        self._thread: ThreadPoolExecutor | None = None
-
-    def run(self, coroutine: Coroutine[object, object, T]) -> T:
-        """Run a coroutine to its end; a KeyboardInterrupt cancels it and propagates."""
-        tasks: list[asyncio.Task[T]] = []
-
-        def driven() -> T:
-            tasks.append(self._loop.create_task(coroutine))
-            return drive(self._loop, tasks[0])
-
-        try:
-            return driven() if self._thread is None else self._thread.submit(driven).result()
-        except KeyboardInterrupt:
-            for task in tasks:
-                if self._thread is not None:
-                    self._loop.call_soon_threadsafe(task.cancel)
-                elif not task.done():
-                    task.cancel()
-                    with suppress(asyncio.CancelledError):
-                        drive(self._loop, task)
-            raise
-
-    def __enter__(self) -> Self:
-        with suppress(RuntimeError):
-            asyncio.get_running_loop()
-            self._thread = ThreadPoolExecutor(1)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._thread is None:
-            close(self._loop)
-        else:
-            self._thread.submit(close, self._loop).result()
-            self._thread.shutdown()
-
-
 def iterate_async(items: AsyncGenerator[T]) -> Iterator[T]:
     """Yield the items of an async generator, driven by a new event loop."""
 
     async def next_item() -> T | None:
         return await anext(items, None)
 
-    with _LoopRunner() as loop:
+    with LoopRunner() as loop:
         try:
             while (item := loop.run(next_item())) is not None:
                 yield item

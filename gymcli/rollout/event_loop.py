@@ -103,6 +103,47 @@ def drive(loop: asyncio.AbstractEventLoop, task: asyncio.Task[T]) -> T:
             _LOGGER.warning("a call of loop.stop() is ignored")
 
 
+class LoopRunner:
+    """An event loop for synchronous code; it runs in a thread if a notebook already runs one."""
+
+    def __init__(self) -> None:
+        self._loop = new_event_loop()
+        self._thread: ThreadPoolExecutor | None = None
+
+    def run(self, coroutine: Coroutine[object, object, T]) -> T:
+        """Run a coroutine to its end; a KeyboardInterrupt cancels it and propagates."""
+        tasks: list[asyncio.Task[T]] = []
+
+        def driven() -> T:
+            tasks.append(self._loop.create_task(coroutine))
+            return drive(self._loop, tasks[0])
+
+        try:
+            return driven() if self._thread is None else self._thread.submit(driven).result()
+        except KeyboardInterrupt:
+            for task in tasks:
+                if self._thread is not None:
+                    self._loop.call_soon_threadsafe(task.cancel)
+                elif not task.done():
+                    task.cancel()
+                    with suppress(asyncio.CancelledError):
+                        drive(self._loop, task)
+            raise
+
+    def __enter__(self) -> Self:
+        with suppress(RuntimeError):
+            asyncio.get_running_loop()
+            self._thread = ThreadPoolExecutor(1)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._thread is None:
+            close(self._loop)
+        else:
+            self._thread.submit(close, self._loop).result()
+            self._thread.shutdown()
+
+
 def close(loop: asyncio.AbstractEventLoop) -> None:
     """Cancel all tasks of a loop, wait two seconds for them and close the loop."""
     left = drive(loop, loop.create_task(_left()))

@@ -1,4 +1,4 @@
-"""The options of measuring runs."""
+"""The options of verifying answers, comparing and measuring; light, since commands declare them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,80 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict
 
 from gymcli.command_line import CommandOption, Heading
+from gymcli.metrics.at_k import METRICS
+
+_AT_K = ", ".join(f"{metric.name}K" for metric in METRICS.values() if not metric.needs_answers)
+
+
+class AnswerOptions(BaseModel):
+    """The benchmark whose tasks a file answers."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    benchmark: Annotated[
+        str | None,
+        CommandOption(
+            "Score the answers of a file as this benchmark does, and compare with published "
+            "scores. Each row has a task's id or question, and the answer as response, "
+            "completion, output or the like.",
+            Heading.WHAT,
+            metavar="NAME",
+            completion="benchmark",
+        ),
+    ] = None
+    model: Annotated[
+        str | None,
+        CommandOption(
+            "With --benchmark: the model that gave the answers.",
+            Heading.MODEL,
+            metavar="NAME",
+            show_default="the one that the rows name",
+        ),
+    ] = None
+
+
+class CompareOptions(BaseModel):
+    """Which number is compared, of which tasks, and when B is worse."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    metric: Annotated[
+        str,
+        CommandOption(
+            f"Number to compare: mean_reward, {_AT_K}, components.NAME or metrics.NAME.",
+            metavar="NAME",
+        ),
+    ] = "mean_reward"
+    margin: Annotated[
+        float | None,
+        CommandOption(
+            "How much worse B may be.",
+            metavar="DIFFERENCE",
+            show_default="2 % of the range of rewards",
+        ),
+    ] = None
+    strict: Annotated[bool, CommandOption("Fail only if B is worse by more than the margin.")] = (
+        False
+    )
+    level: Annotated[
+        float, CommandOption("Confidence level of the intervals.", metavar="SHARE")
+    ] = 0.95
+    by: Annotated[
+        tuple[str, ...],
+        CommandOption("Also compare the tasks of each value of this field.", metavar="FIELD"),
+    ] = ()
+    allow_drift: Annotated[bool, CommandOption("Compare runs even if their settings differ.")] = (
+        False
+    )
+    env: Annotated[
+        str | None,
+        CommandOption(
+            "Environment of lines that name none, such as NeMo Gym's.",
+            metavar="ENV",
+            completion="env",
+        ),
+    ] = None
+    by_task: Annotated[bool, CommandOption("Print a line for every task.")] = False
 
 
 class MetricsOptions(BaseModel):
