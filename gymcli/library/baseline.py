@@ -28,7 +28,7 @@ class ComparisonReport(Comparison, Result, kw_only=True):
     table: ClassVar[str] = "environments"
 
     def rows(self) -> list[dict[str, object]]:
-        """Return a row for each environment."""
+        """Return a row for each environment, and one for each slice of the tasks of all."""
         return [{"run": self.b.run, **row} for row in super().rows()]
 
 

@@ -20,7 +20,7 @@ _MAX_ROWS = 60
 _MAX_TEXT = 200
 _MAX_COLUMNS = 16
 _HEADLINE = (
-    *("run", "model", "environment", "num_expected", "num_scored", "num_tasks"),
+    *("run", "model", "environment", "field", "value", "num_scored", "num_tasks"),
     *("mean_reward", "interval.low", "interval.high", "mean_a", "mean_b"),
     *("difference.value", "difference.interval.low", "difference.interval.high"),
     *("p_value", "verdict"),
@@ -38,16 +38,20 @@ class Result:
     def rows(self) -> list[dict[str, object]]:
         """Return a row for each item of the table, which begins with the texts of the result.
 
+        An environment is followed by its slices, whose `field` and `value` are set.
         A column is a value's path in the JSON, such as `interval.low`.
         """
         items = getattr(self, self.table)
         if items and isinstance(items, list) and isinstance(items[0], Result):
             return Results(items).rows()
-        if isinstance(items, dict):
-            items = [{"environment": name} | msgspec.to_builtins(items[name]) for name in items]
         fields: dict[str, object] = msgspec.to_builtins(self)
         texts = {name: value for name, value in fields.items() if isinstance(value, str)}
-        return [{**texts, **dict(_columns(item))} for item in msgspec.to_builtins(items)]
+        rows = msgspec.to_builtins(items)
+        if isinstance(rows, dict):
+            if not any(part.get("slices") for part in rows.values()):  # they are of all tasks
+                rows[""] = {"slices": fields.get("slices")}
+            rows = [row for name, part in rows.items() for row in _with_slices(part, name)]
+        return [{**texts, **dict(_columns(row))} for row in rows]
 
     def to_dataframe(self) -> pd.DataFrame:
         """Return the rows as a data frame of pandas, or of polars if only that is installed.
@@ -96,6 +100,15 @@ class Results(list[R], Result):
     def rows(self) -> list[dict[str, object]]:
         """Return the rows of all results."""
         return [row for result in self for row in result.rows()]
+
+
+def _with_slices(part: dict[str, object], env: str) -> Iterator[dict[str, object]]:
+    fields = part.pop("slices", None)
+    if part:
+        yield {"environment": env, **part}
+    for field, slices in fields.items() if isinstance(fields, dict) else ():
+        for value, numbers in slices.items():
+            yield {"environment": env, "field": field, "value": value, **numbers}
 
 
 def _columns(item: Mapping[str, object], path: str = "") -> Iterator[tuple[str, object]]:

@@ -164,3 +164,9 @@ def test_commands_import_the_library_when_they_run():
         [sys.executable, "-c", source], capture_output=True, check=True, text=True
     )
     assert done.stdout == "\nFalse\n"
+
+
+def test_checks_of_several_environments_have_the_failures_of_all():
+    checks = gymcli.check("tests.checks.broken:Forbidden", "arithmetic", limit=2)
+    assert [report.env for report in checks] == ["broken", "arithmetic"]
+    assert checks.failures == [*checks[0].failures, *checks[1].failures]

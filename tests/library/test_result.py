@@ -51,6 +51,15 @@ def test_rows_begin_with_the_texts_and_columns_are_paths():
     assert "<caption>Named num 2</caption>" in named._repr_html_()
 
 
+def test_slices_follow_their_environment():
+    part = {"mean": 1, "slices": {"kind": {"easy": {"mean": 2}}}}
+    sliced = Named("first", 2, {"a": part})
+    assert sliced.rows() == [
+        {"title": "first", "environment": "a", "mean": 1},
+        {"title": "first", "environment": "a", "field": "kind", "value": "easy", "mean": 2},
+    ]
+
+
 def test_a_data_frame_has_the_rows():
     frame = Table({"a": 1, "b": [1.5]}, {"a": 2, "b": None}).to_dataframe()
     assert list(frame.columns) == ["a", "b"]
