@@ -29,6 +29,14 @@ JSON_ERRORS = (msgspec.MsgspecError, UnicodeError, RecursionError)
 """Errors of decoding foreign text: not JSON, the wrong shape, not UTF-8, nested too deeply."""
 
 
+def json_or_text(text: str) -> JSON:
+    """Return the value of a JSON text; any other text as it is."""
+    try:
+        return msgspec.json.decode(text)
+    except JSON_ERRORS:
+        return text
+
+
 def canonical_json(value: object) -> bytes:
     """Encode with sorted keys and no spaces, so that equal values have equal bytes."""
     return msgspec.json.encode(value, order="sorted")

@@ -30,7 +30,7 @@ from gymcli.checks.subject import (
 )
 from gymcli.metrics.estimators import mean, percentile, standard_error
 from gymcli.metrics.intervals import t_interval
-from gymcli.types import JSON_ERRORS, Message, Rollout, canonical_json
+from gymcli.types import Message, Rollout, canonical_json, json_or_text
 
 _CHANCE = 0.05
 """The chance that a guess is right if a task has no choices: one in twenty."""
@@ -180,17 +180,10 @@ def turns_key(turns: Sequence[Message]) -> bytes:
     return canonical_json(
         [
             # Arguments as values: neither spaces nor the order of keys make a difference.
-            [message.text, [[call.name, _decode(call.arguments)] for call in message.tool_calls]]
-            for message in turns
+            [turn.text, [[call.name, json_or_text(call.arguments)] for call in turn.tool_calls]]
+            for turn in turns
         ]
     )
-
-
-def _decode(arguments: str) -> object:
-    try:
-        return msgspec.json.decode(arguments)
-    except JSON_ERRORS:
-        return arguments
 
 
 def exceeds_chance(

@@ -42,7 +42,7 @@ from gymcli.errors import (
 )
 from gymcli.suggestions import did_you_mean, pydantic_reason
 from gymcli.tracebacks import frames_of
-from gymcli.types import JSON, JSON_ERRORS, JSONObject
+from gymcli.types import JSON, JSONObject, json_or_text
 
 EnvironmentClass = type[Environment[Task]]
 
@@ -495,7 +495,7 @@ def environment_options(
     Raises:
         UsageError: An option is unknown or has a value of the wrong type.
     """
-    values = {**recorded, **{key: _option_value(text) for key, text in args.items()}}
+    values = {**recorded, **{key: json_or_text(text) for key, text in args.items()}}
     try:
         return environment.Options.model_validate(values)
     except ValidationError as error:
@@ -514,13 +514,6 @@ def environment_options(
         raise UsageError(
             f"{source} {option}: {reason} (options of environment {name}: {names})"
         ) from error
-
-
-def _option_value(text: str) -> object:
-    try:
-        return msgspec.json.decode(text)
-    except JSON_ERRORS:
-        return text
 
 
 NUM_GENERATED = 60

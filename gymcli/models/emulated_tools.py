@@ -23,6 +23,7 @@ from gymcli.types import (
     Message,
     Request,
     ToolCall,
+    json_or_text,
     text_of,
 )
 
@@ -249,8 +250,5 @@ def _without_calls(messages: list[Message]) -> list[Message]:
 
 
 def _call_text(call: ToolCall) -> str:
-    try:
-        arguments: JSON = msgspec.json.decode(call.arguments or "{}")
-    except JSON_ERRORS:
-        arguments = call.arguments
-    return msgspec.json.encode({"tool": call.name, "arguments": arguments}).decode()
+    reply = {"tool": call.name, "arguments": json_or_text(call.arguments or "{}")}
+    return msgspec.json.encode(reply).decode()

@@ -7,6 +7,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
+from gymcli.nemo_gym.payload import object_in
 from gymcli.types import (
     Answer,
     FinishReason,
@@ -54,11 +55,13 @@ class InProcessPolicy:
         )
 
     async def answer(self, request: Request) -> Answer:
+        json_schema = object_in(object_in(request.params.get("response_format")).get("json_schema"))
+        schema = json_schema.get("schema")
         # An object: the policy is the user's code, whose types nothing has checked.
         message: object = await self._model.complete(
             list(request.messages),
             tools=request.tools or None,
-            schema=_schema(request.params),
+            schema=schema if isinstance(schema, dict) else None,
             **({"params": request.params} if self._takes_params else {}),
         )
         if not isinstance(message, Message):
@@ -78,10 +81,3 @@ class InProcessPolicy:
             usage=Usage(prompt_tokens=len(tokens.prompt), completion_tokens=len(tokens.sampled)),
             tokens=tokens,
         )
-
-
-def _schema(params: JSONObject) -> JSONObject | None:
-    response_format = params.get("response_format")
-    json_schema = response_format.get("json_schema") if isinstance(response_format, dict) else None
-    schema = json_schema.get("schema") if isinstance(json_schema, dict) else None
-    return schema if isinstance(schema, dict) else None

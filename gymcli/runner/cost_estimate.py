@@ -131,7 +131,9 @@ async def estimate(plan: RunPlan, state: ResumeState) -> RunEstimate:
     if plan.path is not None and plan.path.is_dir():
         spent = spent_on_record(plan.path).policy
         if state.num_scored:
-            recorded = _scaled(spent, state.num_left / state.num_scored)
+            ratio = state.num_left / state.num_scored
+            counts: Mapping[str, int] = msgspec.structs.asdict(spent)
+            recorded = Usage(**{name: math.ceil(ratio * count) for name, count in counts.items()})
     return RunEstimate(
         num_attempts=state.num_left,
         max_turns=max((prompt.max_turns for prompt in prompts.values()), default=1),
@@ -227,11 +229,6 @@ def _has_media(message: Message) -> bool:
 
 def _num_tokens(usage: Usage) -> int:
     return usage.prompt_tokens + usage.completion_tokens
-
-
-def _scaled(usage: Usage, share: float) -> Usage:
-    counts: Mapping[str, int] = msgspec.structs.asdict(usage)
-    return Usage(**{name: math.ceil(share * number) for name, number in counts.items()})
 
 
 def _cost(endpoint: Endpoint | None, usage: Usage) -> float | None:

@@ -13,6 +13,7 @@ from typing import Annotated, NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from gymcli.errors import RunFileError, RunMismatchError
+from gymcli.nemo_gym.payload import object_in
 from gymcli.store.durability import unfinished_end
 from gymcli.store.locking import shared_run_lock
 from gymcli.store.manifest import EnvironmentRecord, Manifest, differences
@@ -236,8 +237,7 @@ def _environments(runs: Sequence[RunRecord]) -> dict[str, EnvironmentRecord]:
 def _identity(manifests: Sequence[Manifest]) -> JSONObject:
     environments: JSONObject = {}
     for manifest in manifests:
-        run_environments = manifest.identity.get("environments")
-        environments |= run_environments if isinstance(run_environments, dict) else {}
+        environments |= object_in(manifest.identity.get("environments"))
     first = manifests[0].identity
     return {**first, "environments": environments} if first else {}
 

@@ -28,7 +28,7 @@ from gymcli.suggestions import pydantic_reason
 from gymcli.tasks.table_files import SourceTable
 from gymcli.tasks.task_row import PromptTemplate, listed, read_yaml
 from gymcli.tracebacks import frames_of
-from gymcli.types import JSON, JSON_ERRORS, JSONObject, digest
+from gymcli.types import JSON, JSONObject, digest, json_or_text
 
 T = TypeVar("T")
 
@@ -239,7 +239,7 @@ def column_value(row: Mapping[str, object], path: str) -> JSON:
     value: object = row
     for step in path.split("."):
         if isinstance(value, str):
-            value = _decoded(value)
+            value = json_or_text(value)
         if isinstance(value, Mapping) and step in value:
             value = value[step]
         elif isinstance(value, list | tuple) and step.isdecimal() and int(step) < len(value):
@@ -249,14 +249,6 @@ def column_value(row: Mapping[str, object], path: str) -> JSON:
         else:
             raise ValueError(f'there is no column "{path}" (the row has: {listed(row)})')
     return json_value(value, path)
-
-
-def _decoded(text: str) -> object:
-    """Return the value of a JSON text, which has nested values in a table of texts."""
-    try:
-        return msgspec.json.decode(text)
-    except JSON_ERRORS:
-        return text
 
 
 def json_value(value: object, column: str) -> JSON:
