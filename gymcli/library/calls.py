@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from gymcli.errors import UsageError
-from gymcli.rollout.event_loop import LoopRunner
+from gymcli.rollout.event_loop import LoopRunner, run
 
 T = TypeVar("T")
 
@@ -37,6 +37,10 @@ def run_blocking(main: Coroutine[object, object, T], /) -> T:
     Raises:
         KeyboardInterrupt: The call was interrupted; the coroutine was cancelled.
     """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return run(main)  # which leaves behind what does not end when it is cancelled
     with LoopRunner() as loop:
         return loop.run(main)
 
