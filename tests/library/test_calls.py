@@ -2,8 +2,10 @@
 
 import asyncio
 import shlex
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 
 import msgspec
 import pytest
@@ -145,6 +147,17 @@ def test_a_coroutine_runs_where_a_loop_runs():
     assert in_loop(lambda: call_blocking(lambda: asyncio.run(double(3)))) == 6
     with pytest.raises(UsageError, match="no"):
         in_loop(lambda: run_blocking(_refuse()))
+
+
+def test_an_interrupt_ends_a_call_whose_coroutine_goes_on():
+    async def stubborn():
+        asyncio.get_running_loop().call_soon(signal.raise_signal, signal.SIGINT)
+        while True:
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(60)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_blocking(stubborn())
 
 
 async def _refuse():
