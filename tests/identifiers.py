@@ -1,8 +1,8 @@
 """Lists the identifiers of gymcli that name nothing: `python -m tests.identifiers`, in `make lint`.
 
 A name such as `found` or `given` says what happened to a thing, not what it is. The banned names
-and the paths that are still exempt are in pyproject.toml under `tool.gymcli.identifiers`. A line
-may have an exception with its reason: `what: str  # noqa: GYM001  # a key of the JSON output`.
+are in pyproject.toml under `tool.gymcli.identifiers`. A line may have an exception with its reason:
+`what: str  # noqa: GYM001  # a key of the JSON output`.
 """
 
 from __future__ import annotations
@@ -50,15 +50,12 @@ def problems(source: str, banned: Collection[str], prefixes: tuple[str, ...]) ->
 def main(root: Path = _ROOT) -> int:
     """Print every problem of the package below `root`; return 1 if there are any."""
     config = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["gymcli"]["identifiers"]
-    exempt = tuple(map(Path, config["exempt"]))
     banned, prefixes = frozenset(config["banned"]), tuple(config["banned-prefixes"])
     has_problems = False
     for path in sorted((root / "gymcli").rglob("*.py")):
-        place = path.relative_to(root)
-        if not any(place.is_relative_to(folder) for folder in exempt):
-            for problem in problems(path.read_text(), banned, prefixes):
-                print(f"{place}:{problem}")
-                has_problems = True
+        for problem in problems(path.read_text(), banned, prefixes):
+            print(f"{path.relative_to(root)}:{problem}")
+            has_problems = True
     return int(has_problems)
 
 

@@ -90,28 +90,28 @@ def show(
         return
     listed: list[JSONObject] = []
     shadowed = shadowed_names()
-    for known in benchmark_names():
-        if known in shadowed:
+    for benchmark_name in benchmark_names():
+        if benchmark_name in shadowed:
             error = "another benchmark has this name, and comes first"
-            listed.append({"name": known, "error": error})
+            listed.append({"name": benchmark_name, "error": error})
             continue
         try:
-            listed += [_summary(benchmark, cache) for benchmark in with_variants(known)]
+            listed += [_summary(benchmark, cache) for benchmark in with_variants(benchmark_name)]
         except UsageError as error:  # the others are still listed
-            text = scrubbed(str(error)).removeprefix(f"{known}: ")
-            listed.append({"name": known, "error": text})
+            text = scrubbed(str(error)).removeprefix(f"{benchmark_name}: ")
+            listed.append({"name": benchmark_name, "error": text})
     if json:
         print_json(listed)
         return
     print_table(
         _HEAD,
-        [_row(one) for one in listed if "error" not in one],
+        [_row(summary) for summary in listed if "error" not in summary],
         left=("domain", "environment", "roles", "gated", "cached", "licence"),
         optional=("licence", "testable", "cached", "roles"),
     )
-    for one in listed:
-        if "error" in one:
-            result(folded(f"{one['name']}: {one_line(str(one['error']), 1000)}", 2))
+    for summary in listed:
+        if "error" in summary:
+            result(folded(f"{summary['name']}: {one_line(str(summary['error']), 1000)}", 2))
 
 
 def _summary(benchmark: Benchmark, cache: Path | None) -> JSONObject:
@@ -138,19 +138,19 @@ def _summary(benchmark: Benchmark, cache: Path | None) -> JSONObject:
     }
 
 
-def _row(one: JSONObject) -> tuple[str, ...]:
-    roles = one["roles"]
+def _row(summary: JSONObject) -> tuple[str, ...]:
+    roles = summary["roles"]
     assert isinstance(roles, dict)
     return (
-        str(one["name"]),
-        one_line(str(one["domain"])),
-        f"{one['num_tasks']:,}",
-        one_line(str(one["env"])),
+        str(summary["name"]),
+        one_line(str(summary["domain"])),
+        f"{summary['num_tasks']:,}",
+        one_line(str(summary["env"])),
         ", ".join(roles) or "-",
-        "yes" if one["gated"] else "-",
-        str(one["unpinned_hub"] or "yes") if one["is_cached"] else "-",
-        f"{one['num_testable']}/{one['num_references']}",
-        one_line(str(one["licence"])),
+        "yes" if summary["gated"] else "-",
+        str(summary["unpinned_hub"] or "yes") if summary["is_cached"] else "-",
+        f"{summary['num_testable']}/{summary['num_references']}",
+        one_line(str(summary["licence"])),
     )
 
 
@@ -193,7 +193,7 @@ def _describe(benchmark: Benchmark, cache: Path | None, *, is_json: bool) -> Non
     if benchmark.reference:
         _print_references(benchmark.reference)
         return
-    scored = [f"gym bench {own.spec}" for own in siblings(benchmark) if own.reference]
+    scored = [f"gym bench {sibling.spec}" for sibling in siblings(benchmark) if sibling.reference]
     result(
         f"no references: {'see ' + ', '.join(scored) if scored else 'no published score is known'}"
     )
@@ -268,17 +268,17 @@ def _print_references(references: tuple[Reference, ...]) -> None:
     result("references")
     head = ("#", "model", "score", "stderr", "over", "repeats", "tasks", "date")
     rows, numbers = [], dict[str, list[int]]()
-    for number, one in enumerate(references, 1):
-        error = ("-", "-") if one.stderr is None else (f"{one.stderr:g}", one.stderr_over)
-        num_tasks = "all" if one.tasks is None else f"{one.tasks:,}"
-        cells = (str(number), one.model, f"{one.score:g}", *error, str(one.repeats))
-        rows.append((*cells, num_tasks, one.date))
-        text = ", ".join(filter(None, [one.harness, one.source]))
-        text += f"\nother settings, so not tested: {one.settings}" if one.settings else ""
+    for number, item in enumerate(references, 1):
+        error = ("-", "-") if item.stderr is None else (f"{item.stderr:g}", item.stderr_over)
+        num_tasks = "all" if item.tasks is None else f"{item.tasks:,}"
+        cells = (str(number), item.model, f"{item.score:g}", *error, str(item.repeats))
+        rows.append((*cells, num_tasks, item.date))
+        text = ", ".join(filter(None, [item.harness, item.source]))
+        text += f"\nother settings, so not tested: {item.settings}" if item.settings else ""
         numbers.setdefault(text, []).append(number)
     columns = zip(head, *rows, strict=True)
-    shown = [column for column in columns if {*column[1:]} not in ({"-"}, {"all"})]
-    table = list(zip(*shown, strict=True))
+    full_columns = [column for column in columns if {*column[1:]} not in ({"-"}, {"all"})]
+    table = list(zip(*full_columns, strict=True))
     print_table(table[0], table[1:], left=("model", "over", "date"))
     for text, those in numbers.items():
         _print_value(_ranges(those), text)
@@ -292,7 +292,7 @@ def _ranges(numbers: Iterable[int]) -> str:
             ranges[-1][1:] = [number]
         else:
             ranges.append([number])
-    return ", ".join("-".join(map(str, one)) for one in ranges)
+    return ", ".join("-".join(map(str, ends)) for ends in ranges)
 
 
 def pull(

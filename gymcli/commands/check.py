@@ -156,9 +156,9 @@ def _name_of(report: CheckReport) -> str:
 
 
 def _row(report: CheckReport) -> tuple[str, ...]:
-    found = {finding.check: finding for finding in report.findings}
-    means = [_number(found.get(name), "mean") for name in _HEAD[2:6]]
-    guesses = found["guessing"].numbers if "guessing" in found else {}
+    findings = {finding.check: finding for finding in report.findings}
+    means = [_number(findings.get(name), "mean") for name in _HEAD[2:6]]
+    guesses = findings["guessing"].numbers if "guessing" in findings else {}
     rates = {name: rate for name, rate in guesses.items() if f"{name} limit" in guesses}
     # The guesser that exceeds its limit most, or else comes closest to it.
     best = max(rates, key=lambda name: rates[name] - guesses[f"{name} limit"], default="")
@@ -167,10 +167,10 @@ def _row(report: CheckReport) -> tuple[str, ...]:
         _name_of(report),
         str(report.num_tasks),
         *means,
-        _number(found.get("guessing"), best),
-        _number(found.get("guessing"), f"{best} limit"),
-        _number(found.get("speed"), "p99_milliseconds"),
-        f"{num_failed} FAILED" if num_failed else "ok" if "oracle" in found else "skipped",
+        _number(findings.get("guessing"), best),
+        _number(findings.get("guessing"), f"{best} limit"),
+        _number(findings.get("speed"), "p99_milliseconds"),
+        f"{num_failed} FAILED" if num_failed else "ok" if "oracle" in findings else "skipped",
     )
 
 
@@ -192,5 +192,5 @@ def _print_details(finding: Finding) -> None:
 def _shown(finding: Finding) -> str:
     ids = finding.task_ids[:_MAX_IDS]
     more = ", ..." if len(finding.task_ids) > _MAX_IDS else ""
-    shown = one_line(finding.text)
-    return f"{shown} [{one_line(', '.join(ids))}{more}]" if ids else shown
+    text = one_line(finding.text)
+    return f"{text} [{one_line(', '.join(ids))}{more}]" if ids else text

@@ -111,8 +111,8 @@ class CiRequest:
         self._junit, self._markdown, self._csv = files.junit, files.markdown, files.csv
         self._junit_tasks = files.junit_tasks
         by_option = {"--junit": files.junit, "--markdown": files.markdown, "--csv": files.csv}
-        given = {option: path for option, path in by_option.items() if path is not None}
-        printed = [option for option, path in given.items() if path == STDOUT]
+        paths = {option: path for option, path in by_option.items() if path is not None}
+        printed = [option for option, path in paths.items() if path == STDOUT]
         self.prints_file = bool(printed)
         """Whether a file is printed to stdout, which then holds nothing else."""
         if files.junit_tasks is not None and files.junit is None:
@@ -120,23 +120,23 @@ class CiRequest:
         if is_json and printed:
             raise UsageError(f"{printed[0]} -: --json already uses stdout; name a file")
         # Different names may lead to one file, even one that does not exist yet.
-        if len(given) > len({os.path.realpath(path) for path in given.values()}):
-            raise UsageError(f"{', '.join(given)}: name a different file for each")
+        if len(paths) > len({os.path.realpath(path) for path in paths.values()}):
+            raise UsageError(f"{', '.join(paths)}: name a different file for each")
         if files.baseline is not None and not files.baseline.exists():
             raise UsageError(f"--baseline {files.baseline}: there is no such run")
-        if given:
+        if paths:
             runs = [*inputs, *filter(None, [files.baseline])]
-            needed = [file for run in runs for file in _files_of(run) if file.exists()]
-            for option, path in given.items():
+            run_files = [file for run in runs for file in _files_of(run) if file.exists()]
+            for option, path in paths.items():
                 if path != STDOUT:
-                    _check_target(option, path, needed)
+                    _check_target(option, path, run_files)
         self.requested_ks = _ks_of(options.k)
         """Those of --k."""
         self.has_tasks = files.markdown is not None or files.csv is not None
         """Whether the files list every task."""
         self.gates: RunGates | None = None
         """None if no k, gate, file or baseline was requested."""
-        if options.gate or self.requested_ks or given or files.baseline:
+        if options.gate or self.requested_ks or paths or files.baseline:
             from gymcli.library.run_gates import RunGates  # late: heavy
 
             self.gates = RunGates(
@@ -231,7 +231,7 @@ def write_comparisons(path: Path, comparisons: Sequence[Comparison]) -> None:
     """Write comparisons of runs with one baseline in Markdown."""
     from gymcli.reporting.markdown import comparison_markdown, comparisons_markdown
 
-    runs = [comparisons[0].a.run, *(one.b.run for one in comparisons)]
+    runs = [comparisons[0].a.run, *(comparison.b.run for comparison in comparisons)]
     if len(comparisons) == 1:
         text = comparison_markdown(comparisons[0], clean=_clean)
     else:
@@ -292,14 +292,14 @@ def _files_of(run: Path) -> list[Path]:
     return [run / name for name in names]
 
 
-def _check_target(option: str, path: Path, needed: Iterable[Path]) -> None:
+def _check_target(option: str, path: Path, run_files: Iterable[Path]) -> None:
     if not path.absolute().parent.is_dir():
         raise UsageError(f"{option} {path}: there is no folder {path.parent}")
     if not path.exists():
         return
     if not path.is_file():
         raise UsageError(f"{option} {path}: is not a regular file; choose another")
-    if any(path.samefile(file) for file in needed):
+    if any(path.samefile(file) for file in run_files):
         raise UsageError(f"{option} {path}: is an input of this command; choose another file")
 
 
@@ -317,11 +317,11 @@ def _gate_text(gate: GateVerdict) -> str:
 
 def _difference_text(comparison: Comparison) -> str:
     text = f"{'baseline':14}{comparison.a.run}: {comparison.verdict}"
-    found = comparison.difference
-    if found is not None:
-        text += f", {signed(found.value)}"
-        if found.interval is not None:
-            text += f" ({between(found.interval, '+.3f')})"
+    difference = comparison.difference
+    if difference is not None:
+        text += f", {signed(difference.value)}"
+        if difference.interval is not None:
+            text += f" ({between(difference.interval, '+.3f')})"
         text += f" over {comparison.num_tasks:,} tasks"
     if comparison.is_same_run:
         return f"{text}; it is the same run"

@@ -349,7 +349,7 @@ async def _run(
                         in_turn=supervised is not None and supervised.death is not None,
                     )
         go_back()  # no environment runs any more
-        results = [measure_run(name, one, causes.get(name), ks) for name, one in runs.items()]
+        results = [measure_run(name, run, causes.get(name), ks) for name, run in runs.items()]
         for result in results:
             if result.score is not None and result.score.problem and result.metrics.num_scored:
                 warn(result.score.problem)
@@ -381,14 +381,14 @@ def _allow_open_files(collections: Sequence[Collection]) -> str | None:
         num_places = max(num_places, num_models + is_remote)
     options = collections[0].options
     num_left = sum(collection.num_left for collection in collections)
-    needed = min(options.concurrency, num_left) * num_places + _SPARE_FILES
-    needed += _FILES_OF_RUN * (len(collections) - 1)
-    allowed = allow_open_files(needed)
-    if allowed >= needed:
+    num_needed = min(options.concurrency, num_left) * num_places + _SPARE_FILES
+    num_needed += _FILES_OF_RUN * (len(collections) - 1)
+    allowed = allow_open_files(num_needed)
+    if allowed >= num_needed:
         return None
     return (
-        f"--concurrency {options.concurrency} may need {needed} open files, but only {allowed} are "
-        f"allowed: raise the limit (ulimit -n {needed}) or lower --concurrency"
+        f"--concurrency {options.concurrency} may need {num_needed} open files, but only "
+        f"{allowed} are allowed: raise the limit (ulimit -n {num_needed}) or lower --concurrency"
     )
 
 

@@ -104,20 +104,20 @@ def _print_several(comparisons: Sequence[Comparison]) -> None:
     print_table(
         [_short(first.metric, _MAX_TASK), *head], [(_short(n, _MAX_TASK), *r) for n, *r in rows]
     )
-    for one in comparisons:
-        for field, slices in one.slices.items():
+    for comparison in comparisons:
+        for field, slices in comparison.slices.items():
             result()
-            result(_short(one.b.run, _MAX_TASK))
-            _print_parts(field, slices, one.level)
-        if one.tasks:
+            result(_short(comparison.b.run, _MAX_TASK))
+            _print_parts(field, slices, comparison.level)
+        if comparison.tasks:
             result()
-            result(_short(one.b.run, _MAX_TASK))
-            _print_tasks(one.tasks)
+            result(_short(comparison.b.run, _MAX_TASK))
+            _print_tasks(comparison.tasks)
     result()
-    for one in comparisons:
-        passes = passes_with(one.smallest_margin)
-        said = f"{one.verdict}: {_reason(one)}{f'; {passes}' if passes else ''}"
-        _print_sentence(f"{_short(one.b.run, _MAX_TASK)}: {said}", word=one.verdict)
+    for comparison in comparisons:
+        passes = passes_with(comparison.smallest_margin)
+        text = f"{comparison.verdict}: {_reason(comparison)}{f'; {passes}' if passes else ''}"
+        _print_sentence(f"{_short(comparison.b.run, _MAX_TASK)}: {text}", word=comparison.verdict)
 
 
 def _print_comparison(comparison: Comparison) -> None:
@@ -163,26 +163,26 @@ def _print_runs(comparison: Comparison) -> None:
     result()
     for setting in comparison.compared:
         a, b = _short(setting.a, _MAX_SETTING), _short(setting.b, _MAX_SETTING)
-        both = f"{a} in both" if setting.a == setting.b else f"{a} in A, {b} in B"
-        result(f"{_short(setting.name, 13):14}{both}")
+        values = f"{a} in both" if setting.a == setting.b else f"{a} in A, {b} in B"
+        result(f"{_short(setting.name, 13):14}{values}")
 
 
 def _print_parts(title: str, parts: Mapping[str, Difference], level: float) -> None:
     is_adjusted = len(parts) > 1
     head = [_short(title, _MAX_NAME), "tasks", "A", "B", "B - A", f"{100 * level:g} %", "p"]
     rows = []
-    for name, found in parts.items():
-        difference = found.difference
+    for name, part in parts.items():
+        difference = part.difference
         row = [
             _short(name, _MAX_NAME),
-            f"{found.num_tasks:,}",
-            number(found.mean_a),
-            number(found.mean_b),
+            f"{part.num_tasks:,}",
+            number(part.mean_a),
+            number(part.mean_b),
             signed(None if difference is None else difference.value),
             between(None if difference is None else difference.interval, "+.3f"),
-            p_value(found.p_value),
+            p_value(part.p_value),
         ]
-        rows.append([*row, *([p_value(found.p_adjusted)] if is_adjusted else []), found.verdict])
+        rows.append([*row, *([p_value(part.p_adjusted)] if is_adjusted else []), part.verdict])
     head += [*(["p (Holm)"] if is_adjusted else []), "verdict"]
     print_table(head, rows, optional=("p", "tasks"))
 
@@ -215,8 +215,8 @@ def _print_counts(comparison: Comparison) -> None:
         in_a, in_b = comparison.num_flaky_a or 0, comparison.num_flaky_b or 0
         text = f"{'flaky':14}{_tasks(comparison.num_flaky)}"
         if comparison.num_flaky:
-            both = in_a + in_b - comparison.num_flaky
-            text += f": {in_a - both:,} only in A, {in_b - both:,} only in B, {both:,} in both"
+            in_ab = in_a + in_b - comparison.num_flaky
+            text += f": {in_a - in_ab:,} only in A, {in_b - in_ab:,} only in B, {in_ab:,} in both"
         result(text)
     unmatched = comparison.unmatched
     for name, count, ids in (
@@ -234,11 +234,11 @@ def _tasks(count: int) -> str:
 
 def _with_names(text: str, names: Sequence[str]) -> str:
     """Return the start of a line with as many names as fit on it."""
-    shown = [_short(name, _MAX_TASK) for name in names[:_NUM_NAMED]]
-    while len(", ".join(shown)) > _WIDTH - len(text) - len(": , ..."):
-        shown.pop()
-    more = ["..."] if len(shown) < len(names) else []
-    return f"{text}: {', '.join([*shown, *more])}" if shown else text
+    short_names = [_short(name, _MAX_TASK) for name in names[:_NUM_NAMED]]
+    while len(", ".join(short_names)) > _WIDTH - len(text) - len(": , ..."):
+        short_names.pop()
+    more = ["..."] if len(short_names) < len(names) else []
+    return f"{text}: {', '.join([*short_names, *more])}" if short_names else text
 
 
 def _print_regressions(tasks: Sequence[TaskDifference]) -> None:
@@ -318,5 +318,5 @@ def _passes(num_passes: int | None, num_attempts: int) -> str:
 
 
 def _p_is(value: float | None) -> str:
-    shown = p_value(value)
-    return f"p {shown}" if shown.startswith("<") else f"p = {shown}"
+    text = p_value(value)
+    return f"p {text}" if text.startswith("<") else f"p = {text}"

@@ -53,8 +53,8 @@ def harmless(text: str) -> str:
     return UNSAFE.sub(_escaped, text)
 
 
-def _escaped(found: re.Match[str]) -> str:
-    code = ord(found[0])
+def _escaped(match: re.Match[str]) -> str:
+    code = ord(match[0])
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
@@ -87,11 +87,11 @@ class SafeStream:
         """Write the whole lines of a text and hold back the rest."""
         if not isinstance(text, str):
             raise TypeError(f"expected text, not {type(text).__name__}")
-        lines, newline, rest = text.rpartition("\n")
+        lines, newline, last_line = text.rpartition("\n")
         with self._lock:
             if newline:
-                whole, self._held = self._held + lines + newline, rest
-                self._write(whole)
+                complete_lines, self._held = self._held + lines + newline, last_line
+                self._write(complete_lines)
             else:
                 self._held += text
         return len(text)
@@ -147,16 +147,16 @@ def results() -> TextIO:
 @contextmanager
 def results_apart() -> Iterator[None]:
     """Redirect `sys.stdout` to stderr within the block: only `result` prints results."""
-    kept = sys.stdout
-    token = _RESULTS.set(kept)
+    stdout = sys.stdout
+    token = _RESULTS.set(stdout)
     # A separate stream: code that closes or replaces it does not affect our messages.
-    own = SafeStream(sys.stderr, NOTHING_SECRET)
-    sys.stdout = cast("TextIO", own)
+    stream = SafeStream(sys.stderr, NOTHING_SECRET)
+    sys.stdout = cast("TextIO", stream)
     try:
         yield
     finally:
-        own.flush()
-        sys.stdout = kept
+        stream.flush()
+        sys.stdout = stdout
         _RESULTS.reset(token)
 
 
@@ -181,10 +181,10 @@ def guard_descriptors() -> None:
     for number in (1, 2):  # a full non-blocking pipe would lose output
         os.set_blocking(number, True)
     if sys.stdout is sys.__stdout__:
-        kept = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 3)
+        descriptor = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 3)
         os.dup2(2, 1)
         sys.stdout = os.fdopen(  # for the rest of the process
-            kept,
+            descriptor,
             "w",
             encoding=sys.stdout.encoding if sys.stdout else "utf-8",
             errors=sys.stdout.errors if sys.stdout else "backslashreplace",
@@ -315,25 +315,25 @@ def folded(text: str, indent: int) -> str:
     width = terminal_width()
     if width is None or len(text) <= width:
         return text
-    rest = textwrap.wrap(
+    lines = textwrap.wrap(
         text[indent:], max(width - indent, 20), break_long_words=False, break_on_hyphens=False
     )
-    return text[:indent] + f"\n{' ' * indent}".join(rest)
+    return text[:indent] + f"\n{' ' * indent}".join(lines)
 
 
 def _print(text: str, stream: TextIO, word: str = "") -> None:
     encoding = stream.encoding or "utf-8"
     # A character that the encoding lacks is escaped, since printing it would raise an error.
-    shown = harmless(scrubbed(text, stream)).encode(encoding, "backslashreplace").decode(encoding)
+    line = harmless(scrubbed(text, stream)).encode(encoding, "backslashreplace").decode(encoding)
     if word in _COLOURS and _has_colours(stream):
         at_end, anywhere = rf"{re.escape(word)}$", rf"(?<!\w){re.escape(word)}(?!\w)"
-        if found := re.search(at_end, shown) or re.search(anywhere, shown):
-            before, after = shown[: found.start()], shown[found.end() :]
-            shown = f"{before}\x1b[{_COLOURS[word]}m{word}\x1b[0m{after}"
+        if match := re.search(at_end, line) or re.search(anywhere, line):
+            before, after = line[: match.start()], line[match.end() :]
+            line = f"{before}\x1b[{_COLOURS[word]}m{word}\x1b[0m{after}"
             stream.flush()  # before this line come those that it holds back
             # Only here are escape sequences let through: the text itself held none.
             stream = display_of(stream)
-    stream.write(shown + "\n")
+    stream.write(line + "\n")
 
 
 def _has_colours(stream: TextIO) -> bool:
@@ -356,9 +356,9 @@ def print_json(value: object, *, indent: int = 2) -> None:
     result(text)
 
 
-def _json_escaped(found: re.Match[str]) -> str:
+def _json_escaped(match: re.Match[str]) -> str:
     # An escape of JSON is a unit of UTF-16: characters beyond 0xffff take two.
-    units = found[0].encode("utf-16-be")
+    units = match[0].encode("utf-16-be")
     return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
 
 
@@ -379,8 +379,8 @@ def print_table(
     table = [[harmless(" ".join(cell.split())) for cell in row] for row in (head, *rows)]
     width = terminal_width()
     if is_last_cut:
-        taken = max(map(len, _aligned([row[:-1] for row in table], left))) + 2
-        room = max((width or _PIPE_WIDTH) - taken, _MIN_CUT)
+        used_width = max(map(len, _aligned([row[:-1] for row in table], left))) + 2
+        room = max((width or _PIPE_WIDTH) - used_width, _MIN_CUT)
         table = [[*row[:-1], one_line(row[-1], room)] for row in table]
     layouts = _layouts(table, left, optional)
     fitting = (lines for lines in layouts if width is None or max(map(len, lines)) <= width)
@@ -417,7 +417,7 @@ def _stacked(head: Sequence[str]) -> list[list[str]]:
     """Return the head as several rows, a word in each; units and signs stay with their word."""
     words = [re.split(" (?=[a-z])", name) for name in head]
     height = max(map(len, words))
-    padded = [[""] * (height - len(own)) + own for own in words]
+    padded = [[""] * (height - len(parts)) + parts for parts in words]
     return [list(row) for row in zip(*padded, strict=True)]
 
 

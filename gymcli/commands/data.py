@@ -149,13 +149,13 @@ def generate(
         if json:
             print_json(comparisons)
         else:
-            for one in comparisons:
-                status = "ok" if one.difference is None else f"FAILED {one_line(one.difference)}"
+            for item in comparisons:
+                status = "ok" if item.difference is None else f"FAILED {one_line(item.difference)}"
                 result(
-                    f"{one.env}: {counted(one.num_rows, 'row')}: {status}",
+                    f"{item.env}: {counted(item.num_rows, 'row')}: {status}",
                     word=status.partition(" ")[0],
                 )
-        if any(one.difference is not None for one in comparisons):
+        if any(item.difference is not None for item in comparisons):
             raise typer.Exit(3)
         return
     if json:
@@ -341,7 +341,7 @@ def select(
     """
     from gymcli.data.selection import select_rows
 
-    found = select_rows(
+    selection = select_rows(
         sources,
         where=where,
         tasks=tasks or (),
@@ -351,29 +351,29 @@ def select(
         seed=seed,
     )
     runs = [Path(source) for source in sources if Path(source).is_dir()]
-    inputs = [*found.files, *(file for run in runs for file in run.iterdir())]
-    _write_rows((line + b"\n" for line in found.lines), out, inputs=inputs)
-    if found.options:
-        message(f"collect it with {' '.join(map(one_line, found.options))}")
+    inputs = [*selection.files, *(file for run in runs for file in run.iterdir())]
+    _write_rows((line + b"\n" for line in selection.lines), out, inputs=inputs)
+    if selection.options:
+        message(f"collect it with {' '.join(map(one_line, selection.options))}")
     counts = {
         name: {
             "num_tasks": num_tasks,
-            "num_selected": found.num_selected.get(name, 0),
-            "num_rows": found.num_rows.get(name, 0),
+            "num_selected": selection.num_selected.get(name, 0),
+            "num_rows": selection.num_rows.get(name, 0),
         }
-        for name, num_tasks in found.num_tasks.items()
+        for name, num_tasks in selection.num_tasks.items()
     }
     if json:
-        report = {"num_rows": len(found.lines), "options": found.options}
+        report = {"num_rows": len(selection.lines), "options": selection.options}
         print_json({**report, "environments": counts, "file": str(out)})
         return
     head = ("environment", "tasks", "selected", "rows")
-    print_table(head, [(name, *map(str, of_env.values())) for name, of_env in counts.items()])
+    print_table(head, [(name, *map(str, row.values())) for name, row in counts.items()])
 
 
-def _weights(given: Iterable[str]) -> dict[str, float]:
+def _weights(texts: Iterable[str]) -> dict[str, float]:
     weights = {}
-    for env, text in key_values("--weight", given).items():
+    for env, text in key_values("--weight", texts).items():
         try:
             weights[env] = float(text)
         except ValueError as error:
@@ -390,35 +390,35 @@ def stats(
     """Describe task files: rows, lengths, tools, images, values."""
     from gymcli.data.statistics import describe_tasks
 
-    found = describe_tasks(files, prompt=prompt, map_file=map_file)
-    if not found.num_rows:
-        raise TasksError(f"{', '.join(found.files)}: no row is a task; run gym data validate")
-    if found.num_wrong:
-        warn(f"{found.num_wrong} rows are wrong and not counted; run gym data validate")
+    statistics = describe_tasks(files, prompt=prompt, map_file=map_file)
+    if not statistics.num_rows:
+        raise TasksError(f"{', '.join(statistics.files)}: no row is a task; run gym data validate")
+    if statistics.num_wrong:
+        warn(f"{statistics.num_wrong} rows are wrong and not counted; run gym data validate")
     if json:
-        print_json(found)
+        print_json(statistics)
         return
-    _print_statistics(found)
+    _print_statistics(statistics)
 
 
-def _print_statistics(found: Statistics) -> None:
-    result(f"rows          {found.num_rows}, of {found.num_tasks} tasks")
-    texts = f"{found.num_unique_user_texts} different texts of users"
-    result(f"prompts       {found.num_unique_prompts} different, {texts}")
-    if found.num_without_id:
-        result(f"without id    {found.num_without_id}")
-    if found.num_images:
-        result(f"images        {found.num_images}")
-    result(f"environments  {_counts(found.environments)}")
-    if found.tool_names:
-        shown = dict(list(found.tool_names.items())[:_MAX_TOOLS])
-        more = ", ..." if len(found.tool_names) > _MAX_TOOLS else ""
-        result(f"tools         {len(found.tool_names)} different: {_counts(shown)}{more}")
-    for name, values in found.fields.items():
+def _print_statistics(statistics: Statistics) -> None:
+    result(f"rows          {statistics.num_rows}, of {statistics.num_tasks} tasks")
+    texts = f"{statistics.num_unique_user_texts} different texts of users"
+    result(f"prompts       {statistics.num_unique_prompts} different, {texts}")
+    if statistics.num_without_id:
+        result(f"without id    {statistics.num_without_id}")
+    if statistics.num_images:
+        result(f"images        {statistics.num_images}")
+    result(f"environments  {_counts(statistics.environments)}")
+    if statistics.tool_names:
+        tools = dict(list(statistics.tool_names.items())[:_MAX_TOOLS])
+        more = ", ..." if len(statistics.tool_names) > _MAX_TOOLS else ""
+        result(f"tools         {len(statistics.tool_names)} different: {_counts(tools)}{more}")
+    for name, values in statistics.fields.items():
         result(f"{one_line(name, 40)}: {_counts(values)}")
     result()
     head = ("", "rows", *(name.replace("_", " ") for name in _SPREAD_COLUMNS))
-    print_table(head, [_row(name, spread) for name, spread in found.spreads.items()])
+    print_table(head, [_row(name, spread) for name, spread in statistics.spreads.items()])
 
 
 def _row(name: str, spread: Spread) -> tuple[str, ...]:
@@ -460,7 +460,7 @@ def validate(
     from gymcli.tasks.task_source import Problems
 
     env_args = key_values("--env-arg", env_arg or ())
-    found = validate_files(
+    validation = validate_files(
         files,
         env=env,
         env_args=env_args,
@@ -469,31 +469,31 @@ def validate(
         id_field=id_field,
         id_by_file=id_by_file,
     )
-    for text in found.notes:
+    for text in validation.notes:
         message(text)
-    for text in found.warnings:
+    for text in validation.warnings:
         warn(text)
     if json:
         problems = [
-            {"place": one.place, **_location(one.place, found.files), "reason": one.reason}
-            for one in found.problems
+            {"place": item.place, **_location(item.place, validation.files), "reason": item.reason}
+            for item in validation.problems
         ]
-        report = {**msgspec.to_builtins(found), "problems": problems}
+        report = {**msgspec.to_builtins(validation), "problems": problems}
         print_json(report)
     else:
         problems_of_rows = Problems(max_listed=sys.maxsize)
-        for problem in found.problems:
+        for problem in validation.problems:
             problems_of_rows.add(problem)
         for line in problems_of_rows.lines():
             result(line)
-        num, looked = found.num_unchecked, "fields and tools checked"
-        if num and num == found.num_rows - found.num_wrong:
+        num, looked = validation.num_unchecked, "fields and tools checked"
+        if num and num == validation.num_rows - validation.num_wrong:
             looked = "shape only; --env checks fields"
         elif num:
             looked += f", except in {counted(num, 'row')} without an environment; --env checks them"
-        counts = f"{counted(found.num_rows, 'row')}, {counted(found.num_tasks, 'task')}"
-        result(f"{counts}, {found.num_wrong} wrong ({looked})")
-    if found.problems:
+        counts = f"{counted(validation.num_rows, 'row')}, {counted(validation.num_tasks, 'task')}"
+        result(f"{counts}, {validation.num_wrong} wrong ({looked})")
+    if validation.problems:
         raise typer.Exit(2)
 
 

@@ -45,7 +45,7 @@ def _pages() -> dict[str, Path]:
     package = Path(gymcli.__file__).parent
     packaged = package / "_docs"
     folder = packaged if packaged.is_dir() else package.parent / "docs"
-    found = {
+    files = {
         path.relative_to(folder).with_suffix("").as_posix(): path for path in folder.rglob("*.md")
     }
-    return dict(sorted(found.items()))
+    return dict(sorted(files.items()))

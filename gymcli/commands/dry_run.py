@@ -38,8 +38,8 @@ def show_plans(plans: Sequence[RunPlan], *, is_json: bool) -> None:
     )
     if is_json:
         objects = list(map(_plan_object, plans, states, estimates))
-        shown = objects[0] if len(objects) == 1 else {"runs": objects}
-        print_json({**shown, **({"budgets": msgspec.to_builtins(budgets)} if budgets else {})})
+        report = objects[0] if len(objects) == 1 else {"runs": objects}
+        print_json({**report, **({"budgets": msgspec.to_builtins(budgets)} if budgets else {})})
         return
     for number, items in enumerate(zip(plans, states, estimates, strict=True)):
         if number:

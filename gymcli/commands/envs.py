@@ -66,28 +66,28 @@ def envs(
     from gymcli.environment.description import describe
     from gymcli.environment.registry import Registry
 
-    given = (structure, capability, domain, task_type, verification)
-    wanted = {name: text for name, text in zip(_FILTERS, given, strict=True) if text is not None}
+    texts = (structure, capability, domain, task_type, verification)
+    filters = {name: text for name, text in zip(_FILTERS, texts, strict=True) if text is not None}
     registry = Registry((name,) if name else ())
     if name is not None:
-        if wanted:
+        if filters:
             raise UsageError(f"the options filter the list of environments; leave out {name}")
         _describe_one(registry.find(name), is_json=json)
         return
     described: list[JSONObject] = []
-    for known in registry.names():
+    for env in registry.names():
         try:
-            described.append(describe(registry.find(known)))
+            described.append(describe(registry.find(env)))
         except EnvironmentImportError as error:  # the others are still listed
-            described.append({"name": known, "description": "", "error": scrubbed(str(error))})
-    for column, text in wanted.items():
-        values = sorted({str(one[column]) for one in described if column in one})
+            described.append({"name": env, "description": "", "error": scrubbed(str(error))})
+    for column, text in filters.items():
+        values = sorted({str(row[column]) for row in described if column in row})
         described = [
-            one for one in described if text.casefold() in str(one.get(column, "")).casefold()
+            row for row in described if text.casefold() in str(row.get(column, "")).casefold()
         ]
         if not described:
-            what = f"{column.replace('_', ' ')} {text!r}"
-            raise UsageError(f"no environment has the {what}; choose from: {', '.join(values)}")
+            value = f"{column.replace('_', ' ')} {text!r}"
+            raise UsageError(f"no environment has the {value}; choose from: {', '.join(values)}")
     if json:
         print_json(described)
         return
@@ -99,11 +99,11 @@ def _print_list(described: list[JSONObject]) -> None:
     head = ["name", "description", *(column.replace("_", " ") for column in _FILTERS)]
     rows = [
         [
-            one_line(str(one["name"])),
-            one_line(str(one.get("error") or one["description"]), 1000),
-            *(one_line(str(one.get(column, ""))) for column in _FILTERS),
+            one_line(str(row["name"])),
+            one_line(str(row.get("error") or row["description"]), 1000),
+            *(one_line(str(row.get(column, ""))) for column in _FILTERS),
         ]
-        for one in described
+        for row in described
     ]
     width = terminal_width()
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
@@ -117,7 +117,7 @@ def _print_list(described: list[JSONObject]) -> None:
         result(folded(f"{name:{_MAX_NAME}}  {text}", _MAX_NAME + 2))
 
 
-def _describe_one(found: Registration, *, is_json: bool) -> None:
+def _describe_one(registration: Registration, *, is_json: bool) -> None:
     """Print what an environment is, what its rows hold, and what ships with it."""
     from gymcli.environment.description import (
         describe,
@@ -128,9 +128,10 @@ def _describe_one(found: Registration, *, is_json: bool) -> None:
     )
     from gymcli.environment.registry import generates
 
-    described = describe(found)
-    fields, options = fields_of(found.environment.Task), fields_of(found.environment.Options)
-    example, num = example_row(found), num_tasks(found)
+    described = describe(registration)
+    fields = fields_of(registration.environment.Task)
+    options = fields_of(registration.environment.Options)
+    example, num = example_row(registration), num_tasks(registration)
     if is_json:
         print_json(
             {
@@ -143,13 +144,13 @@ def _describe_one(found: Registration, *, is_json: bool) -> None:
         )
         return
     del described["extra"]
-    extra, purpose = extra_of(found)
+    extra, purpose = extra_of(registration)
     needs = f"pip install 'gymcli[{extra}]'{purpose and f', for {purpose}'}"
     described["needs"] = needs if extra else "no other package"
     if num:
         described["tasks"] = f"{num} in {described['tasks']}"
-    elif generates(found):
-        described["tasks"] = f"generated: gym data generate {found.name}"
+    elif generates(registration):
+        described["tasks"] = f"generated: gym data generate {registration.name}"
     if not options:
         described["options"] = None
     for key, value in described.items():
@@ -181,14 +182,14 @@ def _print_fields(head: str, fields: list[FieldDescription]) -> None:
         return
     result()
     result(head)
-    for one in fields:
-        default = one.default if isinstance(one.default, str) else _as_json(one.default)
-        need = "required" if one.is_required else f"default {default or 'empty'}"
-        if not one.is_required and one.default is None:
+    for field in fields:
+        default = field.default if isinstance(field.default, str) else _as_json(field.default)
+        need = "required" if field.is_required else f"default {default or 'empty'}"
+        if not field.is_required and field.default is None:
             need = "may be left out"
-        result(folded(f"  {one.name}: {one.type}; {need}", 4))
-        if one.meaning:
-            result(folded(f"      {one.meaning}", 6))
+        result(folded(f"  {field.name}: {field.type}; {need}", 4))
+        if field.meaning:
+            result(folded(f"      {field.meaning}", 6))
 
 
 def _shown(value: object) -> str:

@@ -73,8 +73,8 @@ def export(
         raise UsageError(f"--completion goes with --to sft, not with --to {to}")
     if completion and loss not in (None, "completion"):
         raise UsageError(f"--completion and --loss {loss} exclude each other")
-    given = {"loss": "completion" if completion else loss, "advantage": advantage}
-    options = {name: value for name, value in given.items() if value is not None}
+    choices = {"loss": "completion" if completion else loss, "advantage": advantage}
+    options = {name: value for name, value in choices.items() if value is not None}
     exporter = EXPORTERS[to]
     for name in options:
         if name != exporter.option:
@@ -125,7 +125,7 @@ def _selected(
     from gymcli.store.filters import parse_filter
     from gymcli.store.rollout_files import ROLLOUTS, torn_line_warning
 
-    wanted = None if where is None else parse_filter(where)
+    row_filter = None if where is None else parse_filter(where)
     seen = set()
     for run in runs:
         file = (run / ROLLOUTS if run.is_dir() else run).resolve()
@@ -136,6 +136,6 @@ def _selected(
         if unfinished := torn_line_warning(run):
             warn(unfinished)
         try:
-            yield index, index.select(wanted)
+            yield index, index.select(row_filter)
         except FilterError as error:
             raise FilterError(f"{run}: {error}") from error

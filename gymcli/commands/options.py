@@ -126,10 +126,10 @@ def check_cluster_options(engine: str, address: str | None, num_workers: int | N
         raise UsageError("--address and --workers need --engine ray")
 
 
-def key_values(option: str, given: Iterable[str]) -> dict[str, str]:
+def key_values(option: str, texts: Iterable[str]) -> dict[str, str]:
     """Split `key=value` texts; raise UsageError for any other."""
     pairs: dict[str, str] = {}
-    for text in given:
+    for text in texts:
         key, equals, value = text.partition("=")
         # Python decodes bytes of an argument that are not UTF-8 as lone surrogates.
         if not text.isascii() and text != text.encode(errors="replace").decode():
@@ -140,14 +140,14 @@ def key_values(option: str, given: Iterable[str]) -> dict[str, str]:
     return pairs
 
 
-def parameters(option: str, given: Iterable[str]) -> dict[str, object]:
+def parameters(option: str, texts: Iterable[str]) -> dict[str, object]:
     """Read request parameters: a value is JSON if it parses as JSON, else text."""
     import msgspec  # late: heavy
 
     from gymcli.models.endpoint import RESERVED_PARAMETERS
 
     values: dict[str, object] = {}
-    for name, text in key_values(option, given).items():
+    for name, text in key_values(option, texts).items():
         place = f"{option} {name}"
         if name in RESERVED_PARAMETERS:
             raise UsageError(f"{place}: is not a sampling parameter; gymcli sets it itself")
@@ -182,10 +182,10 @@ def collect_defaults(repeatable: Container[str]) -> dict[str, object]:
     """
     from gymcli.models.settings import load_settings
 
-    given = load_settings().collect.model_dump(exclude_unset=True)
+    settings = load_settings().collect.model_dump(exclude_unset=True)
     return {
         name: value[-1] if isinstance(value, list) and name not in repeatable else value
-        for name, value in given.items()
+        for name, value in settings.items()
     }
 
 
@@ -213,14 +213,14 @@ def hide_models(sources: Iterable[object]) -> None:
         hide(getattr(source, "secrets", ()))
 
 
-def role_params(option: str, given: Iterable[str]) -> dict[str, dict[str, object]]:
+def role_params(option: str, texts: Iterable[str]) -> dict[str, dict[str, object]]:
     """Read request parameters of roles: `role.key=value`."""
     params: dict[str, dict[str, object]] = {}
-    for text in given:
-        role, dot, rest = text.partition(".")
+    for text in texts:
+        role, dot, pair = text.partition(".")
         if not (role and dot) or "=" in role:
             raise UsageError(f"{option} {text}: expected role.key=value")
-        params.setdefault(role, {}).update(parameters(option, [rest]))
+        params.setdefault(role, {}).update(parameters(option, [pair]))
     return params
 
 

@@ -250,8 +250,8 @@ class Progress:
         return [f"mean reward {self._all.mean_reward}"] if has_mean else []
 
     def _means(self) -> list[str]:
-        scored = {name: one for name, one in self._environments.items() if one.num_scored}
-        means = [f"{one_line(name)} {one.mean_reward}" for name, one in scored.items()]
+        scored = {name: part for name, part in self._environments.items() if part.num_scored}
+        means = [f"{one_line(name)} {part.mean_reward}" for name, part in scored.items()]
         more = f" and {len(means) - _MAX_MEANS} more" if len(means) > _MAX_MEANS else ""
         return [f"mean reward {', '.join(means[:_MAX_MEANS])}{more}"] if means else []
 
@@ -263,8 +263,8 @@ class Progress:
         # Copies, since the live display is drawn in a thread of its own.
         counts = {"retries": Counter(self._run.retries), "failed": self.failures.copy()}
         return [
-            f"{what}: {', '.join(f'{num} {name}' for name, num in by_class.most_common())}"
-            for what, by_class in counts.items()
+            f"{title}: {', '.join(f'{num} {name}' for name, num in by_class.most_common())}"
+            for title, by_class in counts.items()
             if by_class
         ]
 
@@ -281,7 +281,7 @@ class Progress:
         ages: dict[str, list[float]] = {name: [] for name in self._environments}
         for key, began_at in dict(self._run.begun_at).items():
             ages[key.env].append(now - began_at)
-        all_ages = [age for own in ages.values() for age in own]
+        all_ages = [age for ages_of_env in ages.values() for age in ages_of_env]
         work = longest = longest_new = outlasting = 0.0
         num_new = 0
         for name, ended in self._environments.items():
@@ -294,10 +294,10 @@ class Progress:
             if num_own > 0:
                 # Nobody knows how long the attempts of an environment take before one has begun.
                 is_known = ended.num_ended or remaining
-                known, own = (ended, ages[name]) if is_known else (self._all, all_ages)
+                basis, basis_ages = (ended, ages[name]) if is_known else (self._all, all_ages)
                 num_new += num_own
-                work += num_own * known.expected(own)
-                longest_new = max(longest_new, *known.recent, 0.0)
+                work += num_own * basis.expected(basis_ages)
+                longest_new = max(longest_new, *basis.recent, 0.0)
         # While the last attempts run, other places are idle: for half of an attempt on average;
         # Graham, "Bounds on Multiprocessing Timing Anomalies" (1969), has the bound.
         num_places = max(1, len(all_ages))
@@ -331,15 +331,15 @@ class Progress:
         from rich.text import Text
 
         begun = Counter(key.env for key in dict(self._run.begun_at))
-        found = list(self._environments.items())
-        if len(found) > _MAX_ROWS:
-            found.sort(key=lambda item: not begun[item[0]])
+        rows = list(self._environments.items())
+        if len(rows) > _MAX_ROWS:
+            rows.sort(key=lambda item: not begun[item[0]])
         table = Table.grid(padding=(0, 2))
         table.add_column(overflow="ellipsis")  # the only one that gives way
         table.add_column(no_wrap=True, justify="right")
         table.add_column(no_wrap=True)
         table.add_column(no_wrap=True, justify="right")
-        for name, ended in found[:_MAX_ROWS]:
+        for name, ended in rows[:_MAX_ROWS]:
             cells = (
                 harmless(one_line(name)),  # a display lets escape sequences through
                 f"{ended.num_ended}/{ended.num_left}",
@@ -347,14 +347,14 @@ class Progress:
                 f"{begun[name]} in flight" if begun[name] else "",
             )
             table.add_row(*map(Text, cells))
-        if len(found) > _MAX_ROWS:
-            table.add_row(Text(f"and {len(found) - _MAX_ROWS} more"))
+        if len(rows) > _MAX_ROWS:
+            table.add_row(Text(f"and {len(rows) - _MAX_ROWS} more"))
         return table
 
 
 def _duration(seconds: float) -> str:
     if seconds < 59.5:
         return f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, remainder = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+    return f"{hours}:{minutes:02d}:{remainder:02d}" if hours else f"{minutes}:{remainder:02d}"

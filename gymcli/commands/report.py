@@ -78,8 +78,8 @@ def report(
     page = html_report(
         readings,
         comparison=comparison,
-        verdicts=[found.gates for found in reports],
-        scores=[found.score for found in reports],
+        verdicts=[run_report.gates for run_report in reports],
+        scores=[run_report.score for run_report in reports],
         clean=lambda text: harmless(scrubber.text(text)),
     )
     with whole_file(out, inputs=runs) as written:

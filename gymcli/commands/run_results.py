@@ -55,7 +55,7 @@ class _Ending(NamedTuple):
 
 def end_runs(
     context: typer.Context,
-    found: Sequence[RunResult],
+    results: Sequence[RunResult],
     ci: CiRequest,
     *,
     min_coverage: float,
@@ -68,14 +68,14 @@ def end_runs(
     """
     from gymcli.library.run_collection import run_report
 
-    runs = {one.name: one.collection for one in found}
+    runs = {run.name: run.collection for run in results}
     is_quiet = bool(context.params.get("quiet"))
     endings: dict[str, _Ending] = {}
-    for one in found:
-        _show_problems(context, runs, one, is_quiet=is_quiet)
-        ending = _ending_of(one, min_coverage)
+    for run in results:
+        _show_problems(context, runs, run, is_quiet=is_quiet)
+        ending = _ending_of(run, min_coverage)
         if ending is not None:
-            endings[one.name] = ending
+            endings[run.name] = ending
     errors = {name: ending.error for name, ending in endings.items()}
     reports: dict[str, RunReport] = {}
     if ci.gates is not None:  # files that lack a run without numbers would look like a success
@@ -83,30 +83,30 @@ def end_runs(
             run.name: run_report(
                 run, ci.gates, errors.get(run.name), has_tasks=ci.has_tasks, warn=warn
             )
-            for run in found
+            for run in results
         }
     if not ci.prints_file:
         gates = {name: ci.as_json([report]) for name, report in reports.items()}
-        _show(found, ci, errors, gates, is_json=is_json)
+        _show(results, ci, errors, gates, is_json=is_json)
     ci.show(list(reports.values()), is_json=is_json)
     try:
-        ci.write(list(reports.values()), env=found[0].collection.options.env)
+        ci.write(list(reports.values()), env=results[0].collection.options.env)
     except UsageError as unwritten:
         if not errors:
             raise
         warn(str(unwritten))
     if context.params.get("fresh") and not is_quiet:
         verb = "runs are" if len(runs) > 1 else "run is"
-        message(f"the new {verb} in {' and '.join(str(one.path) for one in runs.values())}")
+        message(f"the new {verb} in {' and '.join(str(run.path) for run in runs.values())}")
     if endings:
         raise _gravest(context, runs, endings)
     ci.end(list(reports.values()))
 
 
 def _show_problems(
-    context: typer.Context, runs: Mapping[str, Collection], found: RunResult, *, is_quiet: bool
+    context: typer.Context, runs: Mapping[str, Collection], run: RunResult, *, is_quiet: bool
 ) -> None:
-    collection = found.collection
+    collection = run.collection
     if num := collection.state.num_crashed:
         are, them = ("is", "it") if num == 1 else ("are", "them")
         warn(
@@ -116,19 +116,19 @@ def _show_problems(
         )
     if is_quiet:
         return
-    _show_failures(found)
-    if found.attempts is not None:
+    _show_failures(run)
+    if run.attempts is not None:
         message(
-            f"{collection.path}: numbers and gates cover the {len(found.attempts):,} attempts of "
+            f"{collection.path}: numbers and gates cover the {len(run.attempts):,} attempts of "
             f"the selected tasks, of {collection.manifest.num_expected:,} of the run"
         )
 
 
-def _ending_of(found: RunResult, min_coverage: float) -> _Ending | None:
+def _ending_of(run: RunResult, min_coverage: float) -> _Ending | None:
     """Return the error that ends the command for one of its runs, if any."""
-    collection, cause = found.collection, found.cause
+    collection, cause = run.collection, run.cause
     if cause is None:
-        lack = missing_coverage(collection, found.metrics, min_coverage)
+        lack = missing_coverage(collection, run.metrics, min_coverage)
         return None if lack is None else _Ending(lack, _RETRY)
     text, way_out, has_more = str(cause), "resume with:", collection.num_left > 0
     if isinstance(cause, InterruptedRunError):
@@ -158,7 +158,7 @@ def _gravest(
     gravest = min(endings.values(), key=order)
     text, way_out = str(gravest.error), gravest.way_out
     if len(runs) > 1:
-        text = "\n".join(f"{runs[name].path}: {one.error}" for name, one in endings.items())
+        text = "\n".join(f"{runs[name].path}: {ending.error}" for name, ending in endings.items())
         way_out = way_out or "resume with:"
     if way_out:
         without = ("--no-retry",) if way_out == _RETRY else ()
@@ -167,7 +167,7 @@ def _gravest(
 
 
 def _show(
-    found: Sequence[RunResult],
+    results: Sequence[RunResult],
     ci: CiRequest,
     errors: Mapping[str, GymError],
     gates: Mapping[str, Mapping[str, object]],
@@ -177,46 +177,46 @@ def _show(
     """Print the numbers of each run that has some; as JSON, those of all if there are several."""
     if is_json:
         objects = []
-        for run in found:
+        for run in results:
             error = str(errors.get(run.name, ""))
-            report = run.report(is_one_of_several=len(found) > 1, error=error)
+            report = run.report(is_one_of_several=len(results) > 1, error=error)
             objects.append({**metrics_object(report), **gates.get(run.name, {})})
-        if len(found) > 1:
+        if len(results) > 1:
             print_json({"runs": objects})
-        elif found[0].has_numbers:
+        elif results[0].has_numbers:
             print_json(objects[0])
         return
-    shown = [one for one in found if one.has_numbers]
-    for one in shown:
-        if len(found) > 1 and one.benchmark:
-            result(f"{'benchmark':14}{one.benchmark}")
-        if len(found) > 1:
-            result(f"{'model':14}{one_line(one.model)}")
-        _show_numbers(one, ci.requested_ks)
-        if len(found) > 1:
+    runs = [run for run in results if run.has_numbers]
+    for run in runs:
+        if len(results) > 1 and run.benchmark:
+            result(f"{'benchmark':14}{run.benchmark}")
+        if len(results) > 1:
+            result(f"{'model':14}{one_line(run.model)}")
+        _show_numbers(run, ci.requested_ks)
+        if len(results) > 1:
             result()
-    if len({run.benchmark for run in shown}) > 1:
-        _print_benchmarks(shown)
-    elif len(shown) > 1:
-        print_runs(list(map(_listed, shown)), with_differences=True)
+    if len({run.benchmark for run in runs}) > 1:
+        _print_benchmarks(runs)
+    elif len(runs) > 1:
+        print_runs(list(map(_listed, runs)), with_differences=True)
 
 
-def _print_benchmarks(found: Sequence[RunResult]) -> None:
+def _print_benchmarks(runs: Sequence[RunResult]) -> None:
     """Print the table of several benchmarks."""
     rows = []
-    for one in found:
-        collection, metrics = one.collection, one.metrics
+    for run in runs:
+        collection, metrics = run.collection, run.metrics
         value, interval = metrics.mean_reward, metrics.interval
-        if one.score is not None and one.score.metric != "mean_reward":
-            value, interval = one.score.value, None
+        if run.score is not None and run.score.metric != "mean_reward":
+            value, interval = run.score.value, None
         rows.append(
             (
-                one.benchmark,
-                one_line(one.model),
+                run.benchmark,
+                one_line(run.model),
                 number(value),
                 between(interval),
                 f"{metrics.num_scored:,}/{metrics.num_expected:,}",
-                _published(one),
+                _published(run),
                 str(collection.path),
             )
         )
@@ -224,17 +224,17 @@ def _print_benchmarks(found: Sequence[RunResult]) -> None:
     print_table(head, rows, left=("model", "published", "run"), optional=("run",))
 
 
-def _published(found: RunResult) -> str:
+def _published(run: RunResult) -> str:
     """Return the verdicts on the published scores of the run's model."""
-    if found.score is None:
+    if run.score is None:
         return ""
     # Where others were tested, scores of other settings say nothing.
-    references = found.score.references
-    tested = [one for one in references if one.verdict != "other_settings"] or references
+    references = run.score.references
+    tested = [item for item in references if item.verdict != "other_settings"] or references
     scores: dict[str, list[str]] = {}
-    for one in tested:
-        scores.setdefault(one.verdict_text, []).append(f"{one.score:g}")
-    return ", ".join(f"{'/'.join(own)} {verdict}" for verdict, own in scores.items()) or "-"
+    for item in tested:
+        scores.setdefault(item.verdict_text, []).append(f"{item.score:g}")
+    return ", ".join(f"{'/'.join(texts)} {verdict}" for verdict, texts in scores.items()) or "-"
 
 
 def _listed(run: RunResult) -> ListedRun:
@@ -250,10 +250,10 @@ def _listed(run: RunResult) -> ListedRun:
     return list_run(run.collection.path, manifest, run.metrics)
 
 
-def _show_numbers(found: RunResult, ks: Sequence[int]) -> None:
-    collection = found.collection
+def _show_numbers(run: RunResult, ks: Sequence[int]) -> None:
+    collection = run.collection
     assert collection.path is not None
-    print_summary(found.metrics, collection.path)
+    print_summary(run.metrics, collection.path)
     if collection.num_outages:
         seconds = f"{collection.outage_seconds:.1f} s in all"
         result(f"outages       {collection.num_outages} of an endpoint, {seconds}")
@@ -261,21 +261,21 @@ def _show_numbers(found: RunResult, ks: Sequence[int]) -> None:
         result(f"logprobs      missing from {collection.num_without_logprobs} answers")
     result(f"time          {collection.manifest.seconds:.1f} s")
     result(f"files         {collection.path}")
-    print_at_k(found.metrics, ks)
-    if found.score is not None:
-        print_references(found.score)
+    print_at_k(run.metrics, ks)
+    if run.score is not None:
+        print_references(run.score)
 
 
-def _show_failures(found: RunResult) -> None:
+def _show_failures(run: RunResult) -> None:
     """Print the commonest failures of an author's code, and of a model that did not end the run."""
 
     def kind(error: ErrorRecord) -> tuple[str, ...]:
         return (error.error_class, *error.frames[-1:])
 
-    is_complete = found.cause is None  # else the cause says what the model answered
+    is_complete = run.cause is None  # else the cause says what the model answered
     errors = [
         error
-        for error in found.aggregator.errors()
+        for error in run.aggregator.errors()
         if error.frames or (is_complete and error.phase == "model")
     ]
     for common, num in Counter(map(kind, errors)).most_common(_MAX_FAILURES):
@@ -301,18 +301,18 @@ def resume_command(
     dropped = {*without, *(("--fresh", "--out", "-o") if is_fresh else ())}
     options = [option for option in context.command.params if not getattr(option, "is_flag", False)]
     with_value = {name for option in options for name in option.opts if name.startswith("-")}
-    kept: list[str] = []
-    rest: list[str] = list(context.meta[TYPED])
-    while rest and rest[0] != "--":
-        size = 2 if rest[0] in with_value else 1  # `--option=value` is one argument
-        if rest[0].partition("=")[0] not in dropped:
-            kept += rest[:size]
-        del rest[:size]
+    words: list[str] = []
+    arguments: list[str] = list(context.meta[TYPED])
+    while arguments and arguments[0] != "--":
+        size = 2 if arguments[0] in with_value else 1  # `--option=value` is one argument
+        if arguments[0].partition("=")[0] not in dropped:
+            words += arguments[:size]
+        del arguments[:size]
     if is_fresh:
         # Several runs are in folders of this one.
-        kept += ["--out", os.path.commonpath([one.path or "" for one in runs.values()])]
-    # `rest` begins with "--", after which nothing is an option.
-    return " ".join(map(_quoted, ["gym", *kept, *extra, *rest]))
+        words += ["--out", os.path.commonpath([run.path or "" for run in runs.values()])]
+    # `arguments` begin with "--", after which nothing is an option.
+    return " ".join(map(_quoted, ["gym", *words, *extra, *arguments]))
 
 
 def _quoted(argument: str) -> str:
@@ -339,12 +339,12 @@ def missing_coverage(
     if not num_expected or (num_scored and num_scored / num_expected >= min_coverage):
         return None
     # With --min-coverage 0 too, a run without a score has no result.
-    wanted = (
+    reason = (
         f"less than --min-coverage {min_coverage:g}" if min_coverage else "so there is no result"
     )
     failures = ", ".join(f"{count} {name}" for name, count in metrics.failures.items())
     failed = f" (failed: {failures})" if failures else ""
     return RunError(
-        f"{num_scored} of {num_expected} attempts are scored, {wanted}{failed}; "
+        f"{num_scored} of {num_expected} attempts are scored, {reason}{failed}; "
         f"{collection.path}/failures.jsonl has the causes"
     )

@@ -65,7 +65,7 @@ def print_runs(rows: Sequence[ListedRun], *, with_differences: bool = False) -> 
     `with_differences` adds each mean's difference to that of the first run.
     """
     counts = Counter(name for row in rows for name in row.environments)
-    shown = [name for name, _ in counts.most_common(_MAX_ENVIRONMENTS)]
+    names = [name for name, _ in counts.most_common(_MAX_ENVIRONMENTS)]
     columns = [
         ("run", *(one_line(row.run) for row in rows)),
         ("date", *map(_date, rows)),
@@ -75,13 +75,13 @@ def print_runs(rows: Sequence[ListedRun], *, with_differences: bool = False) -> 
     if any(settings):
         columns.append(("sampling", *(setting or "-" for setting in settings)))
     columns.append(("scored", *map(_scored, rows)))
-    for name in shown:
-        found = [row.environments.get(name) for row in rows]
-        columns.append((f"{one_line(name)}, 95 %", *map(_mean, found)))
+    for name in names:
+        parts = [row.environments.get(name) for row in rows]
+        columns.append((f"{one_line(name)}, 95 %", *map(_mean, parts)))
         if with_differences:
-            columns.append(("diff", "", *(_difference(found[0], one) for one in found[1:])))
-    if len(shown) < len(counts):
-        numbers = (len(row.environments.keys() - set(shown)) for row in rows)
+            columns.append(("diff", "", *(_difference(parts[0], part) for part in parts[1:])))
+    if len(names) < len(counts):
+        numbers = (len(row.environments.keys() - set(names)) for row in rows)
         columns.append(("others", *(str(num or "") for num in numbers)))
     if not with_differences or any(row.state not in ("finished", "") for row in rows):
         columns.append(("state", *(row.state or "-" for row in rows)))

@@ -70,8 +70,8 @@ def show(
     An attempt is printed if it is named, if --first, --worst or --random picks it, or if it is the
     only one. `gym docs filters` explains --where.
     """
-    given = {"--first": first, "--worst": worst, "--random": random}
-    picks = [option for option, is_given in given.items() if is_given]
+    choices = {"--first": first, "--worst": worst, "--random": random}
+    picks = [option for option, is_given in choices.items() if is_given]
     if len(picks) > 1:
         raise UsageError(f"{' and '.join(picks)}: give only one of them")
     if task is not None:
@@ -97,12 +97,12 @@ def show(
 def _named(run: Path, task: str, env: str | None) -> Rollout | Failure:
     from gymcli.store.rollout_files import find_record
 
-    found = find_record(run, task, env=env)
-    if found is None:
+    record = find_record(run, task, env=env)
+    if record is None:
         raise UnknownNameError(
             f"{run}: no attempt of task {task} is recorded (gym show {run} lists the attempts)"
         )
-    return found
+    return record
 
 
 def _selected(index: RunIndex, where: str | None, env: str | None, *, sort: str) -> list[int]:
@@ -118,13 +118,13 @@ def _selected(index: RunIndex, where: str | None, env: str | None, *, sort: str)
     if env is not None:
         names = index.values("env")
         if env not in names:
-            known = dict.fromkeys(map(str, names))
-            hint = did_you_mean(env, known) or f"there are {', '.join(map(one_line, known))}"
+            envs = dict.fromkeys(map(str, names))
+            hint = did_you_mean(env, envs) or f"there are {', '.join(map(one_line, envs))}"
             raise UnknownNameError(f'{index.path}: no attempt is of environment "{env}"; {hint}')
         numbers = [number for number in numbers if names[number] == env]
     if not numbers:
-        of_env = "" if env is None else f" of environment {env}"
-        raise UsageError(f"{index.path}: no attempt{of_env} matches the filter {where!r}")
+        suffix = "" if env is None else f" of environment {env}"
+        raise UsageError(f"{index.path}: no attempt{suffix} matches the filter {where!r}")
     return numbers
 
 
@@ -158,7 +158,7 @@ def _print_list(index: RunIndex, numbers: Sequence[int], num_attempts: int) -> N
         table.append((name, one_line(row.env), reward, one_line(ended), _answer(index, row)))
     envs = index.values("env")
     if len(set(envs)) == 1:
-        table = [(attempt, *others) for attempt, _, *others in table]
+        table = [(attempt, *columns) for attempt, _, *columns in table]
     head, *cells = table
     print_table(head, cells, left=("environment", "ended", "answer"), is_last_cut=True)
     result()
@@ -185,54 +185,54 @@ def _answer(index: RunIndex, row: Row) -> str:
     return one_line(record.last_text or "".join(calls))
 
 
-def _print_record(found: Rollout | Failure, run: Path, *, is_json: bool) -> None:
+def _print_record(record: Rollout | Failure, run: Path, *, is_json: bool) -> None:
     import msgspec
 
     from gymcli.types import Rollout
 
     if is_json:
-        print_json(found)
+        print_json(record)
         return
-    env, task_id, model = map(one_line, (found.env, found.task_id, found.model))
-    result(f"{env}  task {task_id}  attempt {found.attempt}  {model}")
-    num_prompt_messages = found.num_prompt_messages if isinstance(found, Rollout) else 0
-    for number, message in enumerate(found.messages):
+    env, task_id, model = map(one_line, (record.env, record.task_id, record.model))
+    result(f"{env}  task {task_id}  attempt {record.attempt}  {model}")
+    num_prompt_messages = record.num_prompt_messages if isinstance(record, Rollout) else 0
+    for number, message in enumerate(record.messages):
         _print_message(message, is_prompt=number < num_prompt_messages)
     result()
-    if isinstance(found, Rollout):
-        is_scored = found.reward is not None
+    if isinstance(record, Rollout):
+        is_scored = record.reward is not None
         result("── score" if is_scored else "── not scored yet (gym verify --pending scores it)")
         _print_fields(
             {
-                "reward": found.reward,
-                "answer": found.answer,
-                "components": found.components,
-                "metrics": found.metrics,
-                "details": found.details,
-                "step rewards": found.step_rewards,
-                "stop reason": found.stop_reason,
-                "final state": found.final_state,
-                "tool errors": found.tool_errors,
-                "retries": found.retries,
-                "tokens": msgspec.to_builtins(found.usage),
-                "seconds": round(found.timing.total_seconds, 3),
+                "reward": record.reward,
+                "answer": record.answer,
+                "components": record.components,
+                "metrics": record.metrics,
+                "details": record.details,
+                "step rewards": record.step_rewards,
+                "stop reason": record.stop_reason,
+                "final state": record.final_state,
+                "tool errors": record.tool_errors,
+                "retries": record.retries,
+                "tokens": msgspec.to_builtins(record.usage),
+                "seconds": round(record.timing.total_seconds, 3),
             }
         )
-        if found.play:
+        if record.play:
             result()
             result("── token ids")
-            _print_fields(_token_fields(found, run))
+            _print_fields(_token_fields(record, run))
     else:
         result("── not scored")
         _print_fields(
             {
-                "error": found.error.error_class,
-                "phase": found.error.phase,
-                "message": found.error.message,
-                "where": "\n".join(found.error.frames),
-                "status": found.error.status,
-                "retries": found.retries,
-                "seconds": round(found.timing.total_seconds, 3),
+                "error": record.error.error_class,
+                "phase": record.error.phase,
+                "message": record.error.message,
+                "where": "\n".join(record.error.frames),
+                "status": record.error.status,
+                "retries": record.retries,
+                "seconds": round(record.timing.total_seconds, 3),
             }
         )
 
@@ -247,14 +247,14 @@ def _token_fields(rollout: Rollout, run: Path) -> dict[str, object]:
         return {"missing": f"{tokens_file(run)} does not exist"}
     with TokenFile(run) as file:
         calls = file.calls(rollout)
-    found = sequences(rollout, calls)
+    token_sequences = sequences(rollout, calls)
     usable = [call for call in calls if not call.problem]
     logprobs = [value for call in usable for value in call.logprobs]
     trained = [
-        f"{len(one.input_ids):,} ids, {sum(one.loss_mask):,} of them trained; "
-        + (f"{len(one.calls)} calls, {one.calls[0]} to " if one.calls[1:] else "call ")
-        + f"{one.calls[-1]}"
-        for one in found
+        f"{len(part.input_ids):,} ids, {sum(part.loss_mask):,} of them trained; "
+        + (f"{len(part.calls)} calls, {part.calls[0]} to " if part.calls[1:] else "call ")
+        + f"{part.calls[-1]}"
+        for part in token_sequences
     ]
     sources = dict.fromkeys(
         f"{call.source}, {call.logprob_mode} log-probabilities" for call in usable
@@ -302,8 +302,8 @@ def _print_fields(fields: dict[str, object]) -> None:
 
     for name, value in fields.items():
         if value not in (None, {}, "", []):
-            shown = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-            first, *others = shown.split("\n")
+            text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+            first, *lines = text.split("\n")
             result(f"{name:14}{first}")
-            for line in others:
+            for line in lines:
                 result(f"{'':14}{line}")

@@ -60,10 +60,10 @@ def print_summary(metrics: RunMetrics, run: Path, *, with_doubts: bool = True) -
     rows: list[tuple[str, Metrics]] = list(metrics.environments.items())
     if len(rows) > 1:
         rows.append(("all", metrics))
-    head, cells = headline([found for _, found in rows])
+    head, cells = headline([part for _, part in rows])
     names = [name for name, _ in rows]
     print_table(
-        ["environment", *head], [[name, *own] for name, own in zip(names, cells, strict=True)]
+        ["environment", *head], [[name, *row] for name, row in zip(names, cells, strict=True)]
     )
     result()
     if with_doubts:
@@ -83,13 +83,13 @@ def print_summary(metrics: RunMetrics, run: Path, *, with_doubts: bool = True) -
     for role, use in metrics.role_usage.items():
         _print_role(role, use)
     if metrics.latency is not None:
-        for title, found in (
+        for title, times in (
             ("seconds", metrics.latency.total_seconds),
             ("in the model", metrics.latency.model_seconds),
         ):
             result(
-                f"{title:14}p50 {found.p50:.2f}, p90 {found.p90:.2f}, "
-                f"p95 {found.p95:.2f}, p99 {found.p99:.2f} a rollout"
+                f"{title:14}p50 {times.p50:.2f}, p90 {times.p90:.2f}, "
+                f"p95 {times.p95:.2f}, p99 {times.p99:.2f} a rollout"
             )
 
 
@@ -112,19 +112,19 @@ def _print_doubts(environments: Mapping[str, Metrics], run: Path) -> None:
     from gymcli.metrics.results import FEW_TASKS
 
     rough = []
-    for name, found in environments.items():
-        if found.no_answers.are_many:
+    for name, part in environments.items():
+        if part.no_answers.are_many:
             env = f"{one_line(name)}: " if len(environments) > 1 else ""
-            text, command = with_command(found.no_answers.sentence_with_command(), str(run))
+            text, command = with_command(part.no_answers.sentence_with_command(), str(run))
             result(f"{'answers':14}{env}{text}")
             result(f"{'':14}{one_line(command, 1000)}")
-        if found.bounds is not None and found.coverage is not None and found.coverage < 1.0:
-            of_env = f" of {one_line(name)}" if len(environments) > 1 else ""
+        if part.bounds is not None and part.coverage is not None and part.coverage < 1.0:
+            suffix = f" of {one_line(name)}" if len(environments) > 1 else ""
             result(
-                f"bounds        {between(found.bounds)}{of_env}, "
+                f"bounds        {between(part.bounds)}{suffix}, "
                 "for any rewards of the unscored attempts"
             )
-        if found.interval is not None and found.num_clusters < FEW_TASKS:
+        if part.interval is not None and part.num_clusters < FEW_TASKS:
             rough.append(one_line(name))
     if rough:
         names = f" of {', '.join(rough)}" if len(environments) > 1 else ""
@@ -133,7 +133,7 @@ def _print_doubts(environments: Mapping[str, Metrics], run: Path) -> None:
 
 def print_advice(metrics: RunMetrics, run: Path) -> None:
     """Print the advice that follows from the numbers of each environment of a run."""
-    advised = {name: found.advice for name, found in metrics.environments.items() if found.advice}
+    advised = {name: part.advice for name, part in metrics.environments.items() if part.advice}
     if advised:
         result()
     width = min(_MAX_WIDTH, terminal_width() or _MAX_WIDTH)
@@ -153,22 +153,22 @@ def print_at_k(metrics: RunMetrics, ks: Sequence[int]) -> None:
 
     metrics_of_any = [metric for metric in METRICS.values() if not metric.takes_first]
     names = [f"{metric.name}{k}" for metric in metrics_of_any for k in ks]
-    for env, found in metrics.environments.items():
-        known = found.distinct
-        if "pass@1" in found.estimates:
-            known["pass@1"] = found.estimates["pass@1"]
-        _print_estimates(env, {name: known[name] for name in names if name in known})
+    for env, part in metrics.environments.items():
+        estimates = part.distinct
+        if "pass@1" in part.estimates:
+            estimates["pass@1"] = part.estimates["pass@1"]
+        _print_estimates(env, {name: estimates[name] for name in names if name in estimates})
 
 
 def print_all_numbers(metrics: RunMetrics) -> None:
     """Print every number about rewards with its interval, and the environments' own metrics."""
-    for name, found in metrics.environments.items():
-        _print_estimates(name, found.distinct)
-        if found.environment_metrics:
+    for name, part in metrics.environments.items():
+        _print_estimates(name, part.distinct)
+        if part.environment_metrics:
             result()
-            own = found.environment_metrics.items()
-            print_table((f"{name}: its own numbers", ""), [(k, number(v)) for k, v in own])
-        _print_method(name, found)
+            numbers = part.environment_metrics.items()
+            print_table((f"{name}: its own numbers", ""), [(k, number(v)) for k, v in numbers])
+        _print_method(name, part)
 
 
 def _print_estimates(name: str, estimates: Mapping[str, Estimate]) -> None:
@@ -188,13 +188,14 @@ def _print_estimates(name: str, estimates: Mapping[str, Estimate]) -> None:
     print_table((one_line(name), "", "95 %", "error", "tasks"), rows)
 
 
-def _print_method(name: str, found: Metrics) -> None:
-    methods = dict.fromkeys(one.interval.method for one in found.distinct.values() if one.interval)
+def _print_method(name: str, part: Metrics) -> None:
+    intervals = [estimate.interval for estimate in part.distinct.values()]
+    methods = dict.fromkeys(interval.method for interval in intervals if interval)
     if methods:
-        text = f"errors clustered by {found.num_clusters:,} tasks; intervals: {', '.join(methods)}"
+        text = f"errors clustered by {part.num_clusters:,} tasks; intervals: {', '.join(methods)}"
         result()
         result(f"{one_line(name)}: {text}")
-    parts = found.variance
+    parts = part.variance
     if parts is not None and parts.design_effect is not None:
         result(
             f"{one_line(name)}: intraclass correlation {parts.intraclass_correlation:.2f}, "
@@ -230,35 +231,35 @@ def _print_counts(title: str, counts: dict[str, int]) -> None:
 
 def print_slices(metrics: RunMetrics) -> None:
     """Print a table for each field and environment, with a line for each value."""
-    for env, found in metrics.environments.items():
-        for field, slices in found.slices.items():
+    for env, part in metrics.environments.items():
+        for field, slices in part.slices.items():
             result()
             result(f"{one_line(env)} by {one_line(field)}")
             head, cells = headline([*slices.values()], have_coverage=False)
             names = [one_line(name, _MAX_VALUE) or '""' for name in slices]
-            rows = [[name, *own] for name, own in zip(names, cells, strict=True)]
+            rows = [[name, *row] for name, row in zip(names, cells, strict=True)]
             print_table(["value", *head], rows)
 
 
-def print_agreement(found: Mapping[str, Agreement], *, source: str) -> None:
+def print_agreement(agreements: Mapping[str, Agreement], *, source: str) -> None:
     """Print how far rewards agree with labels, by environment."""
     from gymcli.metrics.results import FEW_TASKS
 
-    for name, own in found.items():
+    for name, part in agreements.items():
         result()
         result(f"{one_line(name)}: agreement with the labels of {one_line(source)}")
-        of_tasks = f"{own.num_values:,} of {own.num_clusters:,} tasks"
-        unlabelled = f", {own.num_unlabelled:,} have no label" if own.num_unlabelled else ""
-        result(f"{'attempts':14}{of_tasks}{unlabelled}")
-        result(f"{'agreement':14}{share(own.agreement)}")
-        kappa = number(own.kappa, unknown="undefined: all labels and all rewards are the same")
-        interval = f", 95 % {between(own.interval)}" if own.interval else ""
-        if own.interval and own.num_clusters < FEW_TASKS:
+        counts = f"{part.num_values:,} of {part.num_clusters:,} tasks"
+        unlabelled = f", {part.num_unlabelled:,} have no label" if part.num_unlabelled else ""
+        result(f"{'attempts':14}{counts}{unlabelled}")
+        result(f"{'agreement':14}{share(part.agreement)}")
+        kappa = number(part.kappa, unknown="undefined: all labels and all rewards are the same")
+        interval = f", 95 % {between(part.interval)}" if part.interval else ""
+        if part.interval and part.num_clusters < FEW_TASKS:
             interval += f" (rough: fewer than {FEW_TASKS} tasks)"
         result(f"{'kappa':14}{kappa}{interval}")
         rows = [
-            (f"reward >= {own.threshold:g}", own.num_both_pass, own.num_only_reward_passes),
-            (f"reward < {own.threshold:g}", own.num_only_label_passes, own.num_both_fail),
+            (f"reward >= {part.threshold:g}", part.num_both_pass, part.num_only_reward_passes),
+            (f"reward < {part.threshold:g}", part.num_only_label_passes, part.num_both_fail),
         ]
         cells = [(title, f"{passes:,}", f"{fails:,}") for title, passes, fails in rows]
         print_table(("", "label pass", "label fail"), cells)
@@ -266,10 +267,10 @@ def print_agreement(found: Mapping[str, Agreement], *, source: str) -> None:
 
 def print_plans(plans: Mapping[str, Plan]) -> None:
     """Print the tasks that comparisons take to pass, by environment."""
-    for place, (name, found) in enumerate(plans.items()):
+    for place, (name, plan) in enumerate(plans.items()):
         if place:
             result()
-        _print_plan(one_line(name), found)
+        _print_plan(one_line(name), plan)
 
 
 _SCENARIOS = {
@@ -278,8 +279,8 @@ _SCENARIOS = {
 }
 
 
-def _print_plan(name: str, found: Plan) -> None:
-    pilot = found.pilot
+def _print_plan(name: str, plan: Plan) -> None:
+    pilot = plan.pilot
     within = number(pilot.within, ".2g", unknown="unknown (one attempt per task)")
     measured = (
         "assumed; a second run of these tasks would measure it" if pilot.is_assumed else "measured"
@@ -288,17 +289,17 @@ def _print_plan(name: str, found: Plan) -> None:
     result(f"variance      {pilot.between:.2g} between tasks, {within} within")
     result(f"correlation   {pilot.correlation:.2f} of two models' task means ({measured})")
     for scenario, meaning in _SCENARIOS.items():
-        own = [row for row in found.designs if row.scenario == scenario]
-        if not own:
+        designs = [row for row in plan.designs if row.scenario == scenario]
+        if not designs:
             continue
         result()
-        result(f"tasks so that gym compare passes in {found.power:.0%} of the cases if {meaning}:")
-        attempts = [counted(row.num_attempts, "attempt") for row in own]
+        result(f"tasks so that gym compare passes in {plan.power:.0%} of the cases if {meaning}:")
+        attempts = [counted(row.num_attempts, "attempt") for row in designs]
         rows = [
-            (f"--margin {margin}", *(_two_digits(row.num_tasks[margin]) for row in own))
-            for margin in own[0].num_tasks
+            (f"--margin {margin}", *(_two_digits(row.num_tasks[margin]) for row in designs))
+            for margin in designs[0].num_tasks
         ]
-        margins = (f"{row.smallest_margin:.2g}" for row in own)
+        margins = (f"{row.smallest_margin:.2g}" for row in designs)
         rows.append((f"{pilot.num_tasks:,} tasks pass with --margin", *margins))
         print_table(("", *attempts), rows)
 
@@ -313,10 +314,10 @@ def print_references(score: BenchmarkScore) -> None:
     """Print how a run differs from its benchmark, and the verdict on each published score."""
     if text := settings_text(score.benchmark, score.other_settings):
         result(f"{'benchmark':14}{one_line(text, 1000)}")
-    for one in score.references:
-        said = f"{one.verdict_text}, {reference_text(one, score)}"
-        text = f"{one.model} {one.score:g} ({reference_source(one)}): {said}"
-        result(f"{'reference':14}{one_line(text, 1000)}", word=one.verdict_text)
+    for reference in score.references:
+        verdict = f"{reference.verdict_text}, {reference_text(reference, score)}"
+        text = f"{reference.model} {reference.score:g} ({reference_source(reference)}): {verdict}"
+        result(f"{'reference':14}{one_line(text, 1000)}", word=reference.verdict_text)
     if score.num_published and not score.references and score.model != "oracle":
         text = f"{score.benchmark} has no published score of {score.model}"
         result(f"{'reference':14}{one_line(text, 1000)}")

@@ -224,9 +224,9 @@ def print_rescoring(report: RescoringReport, *, is_quiet: bool) -> None:
 def print_repeats(report: RepeatReport, *, is_quiet: bool) -> None:
     """Print the disagreements and their effect on the error of the mean reward."""
     if not is_quiet:
-        for found in report.disagreements[:_MAX_SHOWN]:
-            where = one_line(f"{found.env} {found.task_id}/{found.attempt}", 100 - _MAX_REWARDS)
-            rewards = one_line(", ".join(map(_shown, found.rewards)), _MAX_REWARDS - 2)
+        for item in report.disagreements[:_MAX_SHOWN]:
+            where = one_line(f"{item.env} {item.task_id}/{item.attempt}", 100 - _MAX_REWARDS)
+            rewards = one_line(", ".join(map(_shown, item.rewards)), _MAX_REWARDS - 2)
             result(f"{where}: {rewards}")
         if report.num_disagreeing > _MAX_SHOWN:
             num_more = report.num_disagreeing - _MAX_SHOWN
@@ -245,22 +245,22 @@ def print_repeats(report: RepeatReport, *, is_quiet: bool) -> None:
         result()
         head = ("rollouts", "agreement", "largest spread", "error of mean", "of verifier (share)")
         rows = []
-        for env, one in report.environments.items():
-            of_all = "" if one.verifier_share is None else f" ({one.verifier_share:.0%})"
+        for env, part in report.environments.items():
+            share_text = "" if part.verifier_share is None else f" ({part.verifier_share:.0%})"
             rows.append(
                 (
                     one_line(env, _MAX_ROW_NAME),
-                    f"{one.num_rollouts:,}",
-                    share(one.agreement),
-                    f"{one.largest_spread:g}",
-                    legible(one.standard_error, digits=4),
-                    f"{legible(one.verifier_error, digits=4)}{of_all}",
+                    f"{part.num_rollouts:,}",
+                    share(part.agreement),
+                    f"{part.largest_spread:g}",
+                    legible(part.standard_error, digits=4),
+                    f"{legible(part.verifier_error, digits=4)}{share_text}",
                 )
             )
         print_table(("", *head), rows)
-        for env, one in report.environments.items():
-            if one.num_disagreeing and one.mean_rewards:
-                means = one_line(", ".join(map(legible, one.mean_rewards)), _MAX_REWARDS - 2)
+        for env, part in report.environments.items():
+            if part.num_disagreeing and part.mean_rewards:
+                means = one_line(", ".join(map(legible, part.mean_rewards)), _MAX_REWARDS - 2)
                 result(f"{one_line(env, _MAX_ROW_NAME)} mean reward {means}")
 
 
@@ -273,7 +273,7 @@ def _print_changes(report: RescoringReport) -> None:
         result(f"and {report.num_changed - _MAX_SHOWN} more (--json lists the first 1,000)")
     environments = report.environments.values()
     ways = {
-        reason: _ways([one.reasons[reason] for one in environments if reason in one.reasons])
+        reason: _ways([flips.reasons[reason] for flips in environments if reason in flips.reasons])
         for reason in report.reasons
     }
     _print_reasons(report.reasons, "changed", ways)
@@ -281,23 +281,23 @@ def _print_changes(report: RescoringReport) -> None:
 
 
 def _print_reasons(
-    counts: Mapping[str, int], what: str, ways: Mapping[str, str] | None = None
+    counts: Mapping[str, int], title: str, ways: Mapping[str, str] | None = None
 ) -> None:
     ordered = sorted(counts.items(), key=lambda item: -item[1])
     for text, count in ordered[:_MAX_SHOWN]:
         way = f" ({ways[text]})" if ways and ways[text] else ""
-        result(f"{count} {what}: {one_line(text)}{way}")
+        result(f"{count} {title}: {one_line(text)}{way}")
     if len(ordered) > _MAX_SHOWN:
-        rest = sum(count for _, count in ordered[_MAX_SHOWN:])
-        result(f"{rest} {what} for {len(ordered) - _MAX_SHOWN} other reasons")
+        num_others = sum(count for _, count in ordered[_MAX_SHOWN:])
+        result(f"{num_others} {title} for {len(ordered) - _MAX_SHOWN} other reasons")
 
 
 def _ways(flips: Sequence[Flips]) -> str:
     counts = {
-        "up": sum(one.num_up for one in flips),
-        "down": sum(one.num_down for one in flips),
-        "fail -> pass": sum(one.num_fail_to_pass for one in flips),
-        "pass -> fail": sum(one.num_pass_to_fail for one in flips),
+        "up": sum(part.num_up for part in flips),
+        "down": sum(part.num_down for part in flips),
+        "fail -> pass": sum(part.num_fail_to_pass for part in flips),
+        "pass -> fail": sum(part.num_pass_to_fail for part in flips),
     }
     return ", ".join(f"{count} {name}" for name, count in counts.items() if count)
 

@@ -45,10 +45,10 @@ def view(
 
     if len(runs) > _MAX_RUNS:
         raise UsageError(f"gym view: shows at most {_MAX_RUNS} runs, not {len(runs)}")
-    found = []
+    viewed_runs = []
     for path in runs:
         message(f"reading {path}")
-        found.append(ViewedRun(path, env))
+        viewed_runs.append(ViewedRun(path, env))
     scrubber = scrubber_of((), os.environ)
     is_opened = not no_open and results().isatty() and _has_display()
 
@@ -58,7 +58,7 @@ def view(
             # In a thread, because the server must answer the browser meanwhile.
             threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
 
-    run_async(serve(found, port=port, scrubber=scrubber, announce=announce_and_open))
+    run_async(serve(viewed_runs, port=port, scrubber=scrubber, announce=announce_and_open))
 
 
 def _has_display() -> bool:
