@@ -8,7 +8,7 @@ import pytest
 
 from gymcli.mock.behaviours import last_user_text, refusal_of
 from gymcli.store.run_directory import RunDirectory
-from tests.commands.running import add_up, gym_line
+from tests.builders import add_up, gym_line
 
 ROW = '{"id": "a", "env": "arithmetic", "prompt": "What is 1 + 1?", "answer": 2}\n'
 OTHER = '{"id": "a", "env": "arithmetic", "prompt": "What is 1 + 2?", "answer": 3}\n'
@@ -414,15 +414,14 @@ def refuse(request):
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.what)
-def test_bad_input(case, tmp_path, monkeypatch, mock_server):
-    monkeypatch.chdir(tmp_path)
+def test_bad_input(case, tmp_path, working_folder, mock_server):
     mock_server.behaviour = refuse
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "letter.txt").write_text("Dear Sir or Madam")
     (tmp_path / "tasks.jsonl").write_text(ROW)
     (tmp_path / "gym.toml").write_text(QUICK.format(url=mock_server.base_url) + DEAD)
     for line in case.before:
-        assert gym_line(line).exit_code == 0
+        gym_line(line, exit_code=0)
     for name, content in case.files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         data = content if isinstance(content, bytes) else content.encode()
@@ -443,8 +442,7 @@ def test_bad_input(case, tmp_path, monkeypatch, mock_server):
     assert len(complaints) == case.num_lines
 
 
-def test_bad_input_two_processes(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_bad_input_two_processes(tmp_path, working_folder):
     (tmp_path / "tasks.jsonl").write_text(ROW)
     other = RunDirectory(tmp_path / "run")
     other.lock()
@@ -452,4 +450,4 @@ def test_bad_input_two_processes(tmp_path, monkeypatch):
     other.close()
     assert result.exit_code == 4
     assert "run: another process is writing this run" in result.stderr
-    assert gym_line(COLLECT).exit_code == 0
+    gym_line(COLLECT, exit_code=0)

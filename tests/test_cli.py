@@ -13,7 +13,7 @@ import typer.main
 
 from gymcli import __version__
 from gymcli.cli import app
-from tests.commands.running import clean_environment, gym, gym_process, write_sums
+from tests.builders import clean_environment, gym, gym_process, write_sums
 
 HEAVY = (
     "aiohttp",
@@ -56,8 +56,7 @@ print([name for name in {[*HEAVY, *commands]} if name in sys.modules])
 
 
 def test_help_lists_commands_and_exit_codes():
-    done = gym("--help")
-    assert done.exit_code == 0
+    done = gym("--help", exit_code=0)
     for command in ("collect", "verify", "metrics", "envs", "show"):
         assert re.search(rf"^  {command} ", done.stdout, re.MULTILINE)
     for line in (
@@ -87,14 +86,12 @@ def test_help_lists_commands_in_groups():
 
 @pytest.mark.parametrize("command", ["collect", "verify", "metrics", "envs", "show"])
 def test_help_of_every_command(command):
-    done = gym(command, "--help")
-    assert done.exit_code == 0
+    done = gym(command, "--help", exit_code=0)
     assert done.stdout.startswith(f"Usage: gym {command}")
 
 
 def test_no_arguments_print_the_help():
-    done = gym()
-    assert done.exit_code == 2
+    done = gym(exit_code=2)
     assert "Usage: gym" in done.output
 
 
@@ -112,11 +109,9 @@ def test_version_everywhere(line):
         ("collect", "t.jsonl", "--model", "oracle", "--log-file=log"),
     ],
 )
-def test_log_file_everywhere(tmp_path, monkeypatch, line):
-    monkeypatch.chdir(tmp_path)
+def test_log_file_everywhere(working_folder, line):
     write_sums(Path("t.jsonl"), 2)
-    done = gym(*line)
-    assert done.exit_code == 0
+    done = gym(*line, exit_code=0)
     assert "gymcli.runner" not in done.stderr
     first, last = Path("log").read_text().splitlines()
     assert "INFO" in first
@@ -125,41 +120,45 @@ def test_log_file_everywhere(tmp_path, monkeypatch, line):
 
 
 @pytest.mark.parametrize("place", [0, 1, 4])
-def test_verbose_everywhere(tmp_path, monkeypatch, place):
-    monkeypatch.chdir(tmp_path)
+def test_verbose_everywhere(working_folder, place):
     write_sums(Path("t.jsonl"), 2)
     line = ["collect", "t.jsonl", "--model", "oracle"]
     line.insert(place, "--verbose")
-    done = gym(*line)
-    assert done.exit_code == 0
+    done = gym(*line, exit_code=0)
     assert "INFO gymcli.runner.collection: start runs/" in done.stderr
 
 
 @pytest.mark.slow
-def test_a_failed_attempt_is_logged_and_is_no_warning(tmp_path, monkeypatch):
+def test_a_failed_attempt_is_logged_and_is_no_warning(working_folder):
     """With a log file, which takes records of all levels, only warnings are printed."""
-    monkeypatch.chdir(tmp_path)
     Path("t.jsonl").write_text(
         '{"env": "arithmetic", "prompt": "?", "answer": 1, "max_turns": 1}\n', encoding="utf-8"
     )
     address = "http://127.0.0.1:9/v1"  # nothing listens there
-    done = gym("collect", "t.jsonl", "--model", "m", "--base-url", address, "--log-file", "log")
+    done = gym(
+        "collect",
+        "t.jsonl",
+        "--model",
+        "m",
+        "--base-url",
+        address,
+        "--log-file",
+        "log",
+        exit_code=4,
+    )
 
-    assert done.exit_code == 4
     assert "EndpointConnectionError" in Path("log").read_text(encoding="utf-8")
     assert "warning: arithmetic" not in done.stderr
 
 
 def test_a_log_file_needs_a_name():
-    done = gym("envs", "--log-file")
-    assert done.exit_code == 2
+    done = gym("envs", "--log-file", exit_code=2)
     assert "--log-file needs a file name" in done.stderr
 
 
 def test_options_end_at_two_dashes():
     """What follows is an argument, whatever it looks like."""
-    done = gym("show", "--", "--verbose", "--version")
-    assert done.exit_code == 2
+    done = gym("show", "--", "--verbose", "--version", exit_code=2)
     assert "--verbose: no such run directory" in done.stderr
 
 
@@ -170,9 +169,8 @@ def test_logging_is_left_as_it_was(tmp_path):
     assert (logger.level, list(logger.handlers)) == before
 
 
-def test_interrupted_before_anything_ran(tmp_path, monkeypatch):
+def test_interrupted_before_anything_ran(working_folder):
     """The interrupt comes while an endless task file is being read."""
-    monkeypatch.chdir(tmp_path)
     Path("slow.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
     write_sums(Path("t.jsonl"), 1)
     done = subprocess.run(
@@ -193,9 +191,8 @@ def test_help_ends_quietly_when_its_reader_leaves():
     assert process.returncode == 141
 
 
-def test_live_display_in_a_terminal(tmp_path, mock_server, monkeypatch):
+def test_live_display_in_a_terminal(working_folder, mock_server):
     """In a terminal: a bar while it runs, one line that stays, and no other trace."""
-    monkeypatch.chdir(tmp_path)
     write_sums(Path("t.jsonl"), 12)
     mock_server.latency = 0.2
     ours, theirs = pty.openpty()

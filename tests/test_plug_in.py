@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 import gymcli
-from tests.commands.running import clean_environment, gym_process
+from tests.builders import clean_environment, gym_process
 
 PROJECT = """
 [build-system]

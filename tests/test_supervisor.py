@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from gymcli.supervisor import _scoring_command
-from tests.commands.running import clean_environment, gym, lines_of
+from tests.builders import clean_environment, gym, lines_of
 from tests.processes import TOO_LONG, heed_signals, state_of, wait_until
 
 ENVIRONMENT = '''"""Does what its row says."""
@@ -188,9 +188,8 @@ class Running(NamedTuple):
 
 
 @pytest.fixture
-def start(tmp_path, monkeypatch):
+def start(working_folder, monkeypatch):
     """Return a function that starts a supervised command."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
     Path("rough.py").write_text(ENVIRONMENT)
     started = []
@@ -315,7 +314,7 @@ def test_an_attempt_that_ends_the_process_twice_is_recorded(start, do, how):
     assert warning.startswith("warning: 1 attempt is not retried")
     name, *again = shlex.split(warning.partition("retry with: ")[2])
     assert (name, again[-3:]) == ("gym", ["--retry-crashed", "--", tasks])
-    assert gym(*again[:-3], *again[-2:]).exit_code == 0  # with it this process would end here
+    gym(*again[:-3], *again[-2:], exit_code=0)  # with it this process would end here
 
 
 @pytest.mark.slow

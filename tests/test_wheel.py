@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 import gymcli
-from tests.commands.running import clean_environment, gym_process
+from tests.builders import clean_environment, gym_process
 
 CHECKOUT = Path(gymcli.__file__).parents[1]
 

@@ -6,7 +6,7 @@ import pytest
 from bench.nonces import answers_own, foreign_nonces, nonce_of, write_tasks
 from bench.runs import NONCES
 from gymcli.types import Message, Rollout
-from tests.runner.collecting import collect_all
+from tests.builders import collect_all
 
 OWN, OTHER = nonce_of(0, 0), nonce_of(0, 1)
 

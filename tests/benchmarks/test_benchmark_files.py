@@ -332,9 +332,8 @@ def test_a_benchmark_has_no_name_of_an_environment(made, files):
         made("string-match", **files)
 
 
-def test_a_folder_does_not_replace_an_installed_benchmark(tmp_path, made, files, monkeypatch):
+def test_a_folder_does_not_replace_an_installed_benchmark(working_folder, made, files):
     made("gsm8k", **files)
-    monkeypatch.chdir(tmp_path)
     found = [find_benchmark(spec).is_installed for spec in ("gsm8k", "GSM8K", "./gsm8k", "gsm8k/")]
     assert found == [True, True, False, False]
 

@@ -44,9 +44,8 @@ MODEL = Endpoint(base_url="http://host/v1", model="m")
 
 
 @pytest.fixture
-def write(tmp_path, monkeypatch):
+def write(tmp_path, working_folder, monkeypatch):
     """Return a function that writes a benchmark.toml and finds it."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
     Path("prompt.yaml").write_text("user: '{question}'")

@@ -63,9 +63,8 @@ variant = [{ name = "1-shot", examples = { file = "examples.yaml" } }]
 
 
 @pytest.fixture
-def write(tmp_path, monkeypatch):
+def write(working_folder):
     """Return a function that writes a benchmark.toml and finds one of its variants."""
-    monkeypatch.chdir(tmp_path)
     Path("prompt.yaml").write_text("system: Add.\nuser: '{question}'")
 
     def written(text, variant=""):

@@ -7,7 +7,7 @@ from gymcli.benchmarks.benchmark import find_benchmark
 from gymcli.benchmarks.benchmark_files import pulled_tasks
 from gymcli.benchmarks.published_answers import PublishedAnswers
 from gymcli.errors import UsageError
-from tests.commands.running import gym, lines_of
+from tests.builders import gym, lines_of
 
 SUMS = """name = "sums"
 version = "1"
@@ -178,9 +178,8 @@ def test_a_file_that_cannot_be_joined_is_refused(sums, tmp_path, rows, said):
         joined(sums, tmp_path, rows)
 
 
-def test_verify_scores_published_answers_and_compares_them(sums, tmp_path, monkeypatch):
+def test_verify_scores_published_answers_and_compares_them(sums, tmp_path, working_folder):
     benchmark, tasks, rows = sums
-    monkeypatch.chdir(tmp_path)
     options = ("--benchmark", benchmark.path.parent, "--cache", tasks.parents[2])
     answers = [
         {"id": rows[0]["id"], "response": str(rows[0]["answer"]), "model": "org/BIG"},
@@ -191,9 +190,8 @@ def test_verify_scores_published_answers_and_compares_them(sums, tmp_path, monke
     path = tmp_path / "answers.jsonl"
     path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in answers))
 
-    done = gym("verify", path, *options, "--out", "run")
+    done = gym("verify", path, *options, "--out", "run", exit_code=0)
 
-    assert done.exit_code == 0, done.output
     notes = " ".join(done.stderr.split())
     assert "2 rows joined with tasks: 2 by id" in notes
     assert "1 of 4 rows are left out because they match no task of sums: rows 4" in notes

@@ -9,7 +9,7 @@ from gymcli.benchmarks.resolution import names_benchmark, resolve, task_inputs
 from gymcli.environment.registry import shipped_tasks
 from gymcli.errors import TasksError, UnknownNameError, UsageError
 from gymcli.tasks.task_source import GeneratedTasks, TaskFile, env_of_tasks
-from tests.commands.running import write_sums
+from tests.builders import write_sums
 
 BENCHMARK = """
 name = "sums"
@@ -22,8 +22,7 @@ source = { env = "arithmetic", rows = 5, licence = "Apache-2.0" }
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def folder(working_folder):
     write_sums(Path("t.jsonl"), 1)
     for name in ("sums", "empty"):
         Path(name).mkdir()

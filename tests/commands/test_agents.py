@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.commands.running import add_up, gym, lines_of
+from tests.builders import add_up, gym, lines_of
 
 SUM = {"a": 1, "b": 2, "answer": 3}
 REQUEST = {
@@ -18,9 +18,8 @@ REQUEST = {
 
 
 @pytest.fixture
-def collect(tmp_path, monkeypatch, mock_server):
+def collect(working_folder, mock_server):
     """Return a function that collects rows in NeMo Gym's format."""
-    monkeypatch.chdir(tmp_path)
     mock_server.behaviour = add_up
 
     def run(*rows, command="collect", options=()):

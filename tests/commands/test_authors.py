@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.commands.running import gym, lines_of
+from tests.builders import gym, lines_of
 
 WRONG = '''"""Returns something wrong if the row asks for it."""
 
@@ -96,8 +96,7 @@ FRAMES = ["judging.py:19 in Judging.verify", "judging.py:7 in look"]
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def folder(tmp_path, working_folder):
     Path("wrong.py").write_text(WRONG)
     Path("judging.py").write_text(JUDGING)
     return tmp_path
@@ -142,9 +141,9 @@ def test_a_wrong_return_value_fails_its_own_attempt(folder):
     assert "Expected `str | null`, got `int` - at `$.answer`" in failures["answer"]["message"]
 
     for name in ("sound", *method_of):
-        assert gym("show", "run", name).exit_code == 0
+        gym("show", "run", name, exit_code=0)
     assert "1 rescored" in gym("verify", "run", "--env", "wrong.py:Wrong").stdout
-    assert gym("export", "run", "--to", "jsonl", "-o", "out.jsonl").exit_code == 0
+    gym("export", "run", "--to", "jsonl", "-o", "out.jsonl", exit_code=0)
     assert len(lines_of(Path("out.jsonl"))) == 1
 
 
@@ -153,8 +152,7 @@ def test_check_fails_where_a_method_returns_something_wrong(folder, name):
     write_rows(name, f"{name} too")
     rows = Path("t.jsonl").read_text().replace(f'"does":"{name} too"', f'"does":"{name}"')
     Path("t.jsonl").write_text(rows)
-    done = gym("check", "wrong.py:Wrong", "--tasks", "t.jsonl")
-    assert done.exit_code == 3
+    done = gym("check", "wrong.py:Wrong", "--tasks", "t.jsonl", exit_code=3)
     assert "oracle      FAILED   2 of 2 tasks cannot be played or scored: Wrong." in done.stdout
     assert f"\n{'':21}wrong.py:" in done.stdout
 
@@ -175,8 +173,7 @@ def test_an_author_sees_where_his_code_failed(folder):
     checked = gym("check", "judging.py:Judging", "--tasks", "t.jsonl").stdout
     assert f"KeyError: 'jugde' [one, two]\n{'':21}{FRAMES[0]}\n{'':21}{FRAMES[1]}\n" in checked
 
-    rescored = gym("verify", "run", "--env", "judging.py:Judging", "--out", "again")
-    assert rescored.exit_code == 0
+    gym("verify", "run", "--env", "judging.py:Judging", "--out", "again", exit_code=0)
     assert "at judging" not in collect("judging.py:Judging", "--quiet").stderr
 
 
@@ -198,8 +195,7 @@ def test_an_environment_that_cannot_be_imported_is_named_with_its_line(folder):
     assert done.exit_code == 2
     assert "cannot be imported: KeyError: 'jugde' (broken.py:7 in look)" in done.stderr
     Path("broken.py").write_text(JUDGING.replace("async def verify", "async def verfiy"))
-    done = gym("check", "broken.py:Judging")
-    assert done.exit_code == 2
+    done = gym("check", "broken.py:Judging", exit_code=2)
     assert "Judging.verfiy is never called; is it meant to be verify?" in done.stderr
 
 
@@ -219,8 +215,7 @@ def test_a_path_that_is_not_utf_8_is_refused_in_one_line(folder, arguments):
     Path("run").rename("run\udcff")
     Path("d\udcff").mkdir()
     Path("d\udcff", "judging.py").write_text(JUDGING)
-    done = gym(*arguments)
-    assert done.exit_code == 2
+    done = gym(*arguments, exit_code=2)
     [line] = done.stderr.splitlines()
     assert line.startswith("error: ")
     assert r"\xff" in line
@@ -233,7 +228,7 @@ def test_a_working_directory_that_is_not_utf_8_works_except_for_code_in_it(folde
     monkeypatch.chdir(name)
     Path("judging.py").write_text(JUDGING)
     write_rows("sound")
-    assert gym("collect", "arithmetic", "--model", "oracle", "--limit", "2").exit_code == 0
+    gym("collect", "arithmetic", "--model", "oracle", "--limit", "2", exit_code=0)
     done = collect("judging.py:Judging")
     assert done.exit_code == 2
     [line] = done.stderr.splitlines()
@@ -298,4 +293,4 @@ def test_a_tool_that_no_model_can_call_is_refused_by_every_command(folder, metho
 
 def test_a_tool_may_name_a_type_that_its_module_defines_later(folder):
     Path("cart.py").write_text(CART.replace("METHOD", "add(self, item: Later):"))
-    assert gym("envs", "cart.py").exit_code == 0
+    gym("envs", "cart.py", exit_code=0)

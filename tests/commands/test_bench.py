@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gymcli.cli import app
-from tests.commands.running import gym
+from tests.builders import gym
 
 SUMS = """
 name = "{name}"
@@ -127,8 +127,7 @@ def test_bench_describes_one_with_the_source_of_each_fact(packages):
         (("bench", "x/sums"), "x/sums: is neither a benchmark.toml nor"),
         (("bench", "."), ".: is neither a benchmark.toml nor a folder"),
     ):
-        done = gym(*arguments)
-        assert done.exit_code == 2
+        done = gym(*arguments, exit_code=2)
         assert said in done.stderr
 
 
@@ -146,8 +145,7 @@ def test_a_shell_completes_commands_and_names(packages, line, words):
 def test_bench_pulls_into_a_cache_and_check_plays_what_is_there(packages):
     toml = packages / "sums" / "benchmark.toml"
     roles = '[roles.judge]\nmodel = "strict"\n'
-    refused = gym("check", "sums")
-    assert refused.exit_code == 2
+    refused = gym("check", "sums", exit_code=2)
     assert f"{toml}: roles.judge: is no role of arithmetic; it has none" in refused.stderr
     toml.write_text(toml.read_text().replace(roles, ""))
     pulled = gym("bench", "pull", "sums")
@@ -155,18 +153,16 @@ def test_bench_pulls_into_a_cache_and_check_plays_what_is_there(packages):
     assert path.is_relative_to(packages / "cache" / "gymcli" / "benchmarks" / "sums")
     assert pulled.stderr == "pulling sums: 30 tasks from env:arithmetic\n"
     assert gym("bench", "pull", "sums").stderr == ""
-    assert gym("bench", "pull", "sums", "--cache", "here").exit_code == 0
+    gym("bench", "pull", "sums", "--cache", "here", exit_code=0)
     assert len(list(Path("here").rglob("sums.jsonl"))) == 1
     assert f"cached        {path}\n" in gym("bench", "sums").stdout
 
-    checked = gym("check", "sums", "--limit", "5")
-    assert checked.exit_code == 0
+    checked = gym("check", "sums", "--limit", "5", exit_code=0)
     assert checked.stdout.startswith(f"sums in arithmetic 2: 5 tasks ({path})\n")
     assert "tasks       ok       30 valid" in checked.stdout
     (report,) = [msgspec.json.decode(gym("check", "sums", "-n", "2", "--json").stdout)]
     assert (report["benchmark"], report["env"]) == ("sums", "arithmetic")
-    done = gym("check", "sums", "--tasks", path)
-    assert done.exit_code == 2
+    done = gym("check", "sums", "--tasks", path, exit_code=2)
     assert "sums is a benchmark, which has tasks of its own" in done.stderr
 
 
@@ -191,6 +187,5 @@ def test_variants_are_listed_described_and_completed_like_benchmarks(packages):
             ("sums@", "sums@: name a variant after the @ (warm), or leave it out"),
             ("sums@warn", 'sums@warn: sums has no variant "warn"; did you mean "warm"?'),
         ):
-            done = gym(*command, name)
-            assert done.exit_code == 2
+            done = gym(*command, name, exit_code=2)
             assert reason in done.stderr

@@ -10,7 +10,7 @@ import pytest
 from gymcli.mock import MockAnswer
 from gymcli.mock.behaviours import last_user_text, num_turns, refusal_of
 from gymcli.types import Usage
-from tests.commands.running import FLAKY, add_up, gym, lines_of, write_sums
+from tests.builders import FLAKY, add_up, gym, lines_of, write_sums
 
 TWENTY = Usage(prompt_tokens=15, completion_tokens=5)
 PATIENCE = ("0.5", "3", "30", "300")
@@ -24,9 +24,8 @@ def priced(request) -> MockAnswer:
 
 
 @pytest.fixture
-def ask(tmp_path, monkeypatch, mock_server):
+def ask(working_folder, mock_server):
     """Return the arguments that collect ten sums, one at a time, at twenty tokens each."""
-    monkeypatch.chdir(tmp_path)
     mock_server.behaviour = priced
     tasks = write_sums(Path("sums.jsonl"), 10)
     where = ("--model", "m", "--base-url", mock_server.base_url)
@@ -50,8 +49,7 @@ def scored() -> int:
 
 def test_a_budget_of_tokens_stops_the_run(ask, mock_server):
     """Tokens of earlier commands count; with a larger budget the run completes."""
-    done = gym(*ask, "--max-tokens-total", "90")
-    assert done.exit_code == 6
+    done = gym(*ask, "--max-tokens-total", "90", exit_code=6)
     assert (scored(), mock_server.num_requests) == (5, 5)
     assert "mean reward" in done.stdout
     last = done.stderr.splitlines()[-1]
@@ -63,20 +61,19 @@ def test_a_budget_of_tokens_stops_the_run(ask, mock_server):
     assert (again.exit_code, mock_server.num_requests) == (6, 5)
     further = gym(*ask, "--max-tokens-total", "140")
     assert (further.exit_code, scored()) == (6, 7)
-    assert gym(*ask, "--max-tokens-total", "200").exit_code == 0
+    gym(*ask, "--max-tokens-total", "200", exit_code=0)
     assert (scored(), mock_server.num_requests) == (10, 10)
-    assert gym(*ask, "--max-tokens-total", "20").exit_code == 0
+    gym(*ask, "--max-tokens-total", "20", exit_code=0)
 
 
 def test_a_budget_is_overshot_by_no_more_than_is_in_flight(ask, mock_server):
     line = (*ask, "--concurrency", "4", "--max-tokens-total", "60", "--min-coverage", "0")
-    assert gym(*line).exit_code == 6
+    gym(*line, exit_code=6)
     assert 3 <= mock_server.num_requests <= 3 + 3
     assert scored() == mock_server.num_requests
 
 
-def test_a_budget_counts_roles(tmp_path, monkeypatch, mock_server):
-    monkeypatch.chdir(tmp_path)
+def test_a_budget_counts_roles(working_folder, mock_server):
     Path("t.jsonl").write_text("".join(f'{{"id": "t{n}", "prompt": "Go {n}."}}\n' for n in "abcd"))
     mock_server.behaviour = lambda request: MockAnswer(
         text=f"[[GOOD]] {last_user_text(request)}", usage=TWENTY
@@ -98,26 +95,24 @@ def test_a_budget_of_money_stops_the_run(ask_priced, mock_server):
     assert "--max-cost 6e-05 is reached, a cost of 7.5e-05 is spent" in done.stderr
     again = gym(*ask_priced, "--max-cost", "0.00006")
     assert (again.exit_code, mock_server.num_requests) == (6, 3)
-    assert gym(*ask_priced, "--max-cost", "1").exit_code == 0
+    gym(*ask_priced, "--max-cost", "1", exit_code=0)
 
 
 def test_a_budget_of_money_needs_prices(ask, ask_priced, mock_server):
     for option in ("--max-cost", "--max-episode-cost"):
-        done = gym(*ask, option, "1")
-        assert done.exit_code == 2
+        done = gym(*ask, option, "1", exit_code=2)
         assert f"{option}: the price of the model m is unknown" in done.stderr
         assert '[models."m"] prices = ' in done.stderr
     judged = ("--env", "tests.runner.environments:Judged")
     Path("t.jsonl").write_text('{"prompt": "Go."}\n')
     role = ("--role", f"judge={mock_server.base_url}#j", *judged)
-    done = gym("collect", "t.jsonl", *ask_priced[2:], *role, "--max-cost", "1")
-    assert done.exit_code == 2
+    done = gym("collect", "t.jsonl", *ask_priced[2:], *role, "--max-cost", "1", exit_code=2)
     assert "--max-cost: the price of the judge j is unknown" in done.stderr
     assert mock_server.num_requests == 0
-    local = gym("collect", "arithmetic", "--model", "local", "--max-cost", "1")
-    assert local.exit_code == 2
-    oracle = gym("collect", "arithmetic", "--model", "oracle", "--max-cost", "1", "--limit", "2")
-    assert oracle.exit_code == 0
+    gym("collect", "arithmetic", "--model", "local", "--max-cost", "1", exit_code=2)
+    gym(
+        "collect", "arithmetic", "--model", "oracle", "--max-cost", "1", "--limit", "2", exit_code=0
+    )
 
 
 def test_the_time_of_a_run_ends_it(ask, mock_server):
@@ -126,8 +121,9 @@ def test_the_time_of_a_run_ends_it(ask, mock_server):
     for seconds in PATIENCE:
         before = mock_server.num_requests
         shutil.rmtree("run", ignore_errors=True)
-        done = gym(*ask, "--max-run-time", seconds, "--grace", "0", "--concurrency", "3")
-        assert done.exit_code == 6
+        done = gym(
+            *ask, "--max-run-time", seconds, "--grace", "0", "--concurrency", "3", exit_code=6
+        )
         assert f"the {seconds} seconds of --max-run-time are over; 0 of 10" in done.stderr
         # On a busy machine the time may be over before all three are asked.
         if mock_server.num_requests - before == 3:
@@ -135,7 +131,7 @@ def test_the_time_of_a_run_ends_it(ask, mock_server):
     failures = lines_of(Path("run/failures.jsonl"))
     assert [line["error"]["class"] for line in failures] == ["BudgetAttemptError"] * 3
     mock_server.behaviour = priced
-    assert gym(*ask, "--no-retry").exit_code == 0
+    gym(*ask, "--no-retry", exit_code=0)
 
 
 @pytest.mark.parametrize(
@@ -143,15 +139,13 @@ def test_the_time_of_a_run_ends_it(ask, mock_server):
 )
 @pytest.mark.parametrize("value", ["nan", "inf", "-1"])
 def test_limits_are_numbers(ask, option, value):
-    done = gym(*ask, option, value)
-    assert done.exit_code == 2
+    done = gym(*ask, option, value, exit_code=2)
     assert "is not a number" in done.stderr
 
 
 @pytest.fixture
-def ask_in_turns(tmp_path, monkeypatch, mock_server):
+def ask_in_turns(working_folder, mock_server):
     """Return the arguments of three episodes that the model never ends."""
-    monkeypatch.chdir(tmp_path)
     Path("asking.py").write_text(
         "from gymcli import Context, Environment, Rollout, Score, Task\n\n\n"
         "class Asking(Environment[Task]):\n"
@@ -180,13 +174,12 @@ def ask_in_turns(tmp_path, monkeypatch, mock_server):
 )
 def test_a_limit_of_an_episode_ends_it_and_it_is_scored(ask_in_turns, limit, stop_reason):
     """The episode ends after the turn that reached the limit, and that turn is still answered."""
-    assert gym(*ask_in_turns, *limit, "--out", "run").exit_code == 0
+    gym(*ask_in_turns, *limit, "--out", "run", exit_code=0)
     for line in lines_of(Path("run/rollouts.jsonl")):
         assert (line["stop_reason"], line["reward"]) == (stop_reason, 3.0)
         assert line["messages"][-1] == {"role": "user", "content": "Go on."}
         assert line["cost"] == pytest.approx(75e-6)
-    other = gym(*ask_in_turns, "--out", "run")
-    assert other.exit_code == 2
+    other = gym(*ask_in_turns, "--out", "run", exit_code=2)
     assert limit[0].removeprefix("--").replace("-", "_") in other.stderr
 
 
@@ -265,7 +258,7 @@ def test_a_budget_stops_the_run_at_an_answer_without_usage(ask, ask_priced, mock
     again = gym(*ask_priced[:-1], "other", "--max-cost", "1")
     assert (again.exit_code, mock_server.num_requests) == (6, 6)
     assert "so --max-cost cannot be enforced" in again.stderr
-    assert gym(*ask).exit_code == 0
+    gym(*ask, exit_code=0)
 
 
 def test_an_unenforced_budget_is_reported_when_no_attempt_is_left(ask, mock_server):
@@ -280,7 +273,7 @@ def test_an_unenforced_budget_is_reported_when_no_attempt_is_left(ask, mock_serv
 @pytest.mark.parametrize("limit", ["--max-episode-tokens", "--max-episode-cost"])
 def test_a_limit_of_an_episode_needs_answers_with_usage(ask_in_turns, mock_server, limit):
     mock_server.behaviour = lambda _: MockAnswer(body=NO_USAGE)
-    assert gym(*ask_in_turns, limit, "1000", "--out", "run").exit_code == 4
+    gym(*ask_in_turns, limit, "1000", "--out", "run", exit_code=4)
     for line in lines_of(Path("run/failures.jsonl")):
         assert (line["error"]["class"], line["error"]["phase"]) == ("UnknownUsageError", "model")
         assert f"so {limit} cannot be enforced" in line["error"]["message"]
@@ -302,7 +295,7 @@ def test_the_time_of_an_episode_scores_nothing_after_endpoint_failures(ask, mock
 
     mock_server.behaviour = behave
     line = (*ask, "--limit", "3", "--concurrency", "3", "--max-episode-time", "0.3")
-    assert gym(*line).exit_code == 4
+    gym(*line, exit_code=4)
     failures = lines_of(Path("run/failures.jsonl"))
     assert [(f["error"]["class"], f["retries"]) for f in failures] == [
         ("EndpointTimeoutError", {"ServerError": 1})
@@ -315,7 +308,7 @@ def test_a_budget_counts_unusable_answers(ask, mock_server):
     numbers = itertools.count()
     useless = MockAnswer(body='{"choices": [], "usage": {"prompt_tokens": 16}}')
     mock_server.behaviour = lambda request: useless if next(numbers) == 0 else priced(request)
-    assert gym(*ask, "--max-tokens-total", "36").exit_code == 6
+    gym(*ask, "--max-tokens-total", "36", exit_code=6)
     (line,) = lines_of(Path("run/rollouts.jsonl"))
     assert line["usage"]["prompt_tokens"] == 15 + 16
     assert line["retries"] == {"InvalidAnswerError": 1}
@@ -324,7 +317,7 @@ def test_a_budget_counts_unusable_answers(ask, mock_server):
 def test_the_last_answer_of_an_episode_needs_no_usage(ask, mock_server):
     """After the last request there is nothing left to limit."""
     mock_server.behaviour = lambda _: MockAnswer(body=NO_USAGE)
-    assert gym(*ask, "--max-episode-tokens", "1000").exit_code == 0
+    gym(*ask, "--max-episode-tokens", "1000", exit_code=0)
 
 
 def test_no_retry_leaves_what_failed(ask, mock_server):
@@ -334,8 +327,8 @@ def test_no_retry_leaves_what_failed(ask, mock_server):
         return refusal_of(400, "no") if "9 + 1" in last_user_text(request) else priced(request)
 
     mock_server.behaviour = behave
-    assert gym(*ask, "--limit", "8").exit_code == 0
-    assert gym(*ask).exit_code == 4
+    gym(*ask, "--limit", "8", exit_code=0)
+    gym(*ask, exit_code=4)
     assert mock_server.num_requests == 10
     mock_server.behaviour = priced
     done = gym(*ask, "--no-retry")
@@ -347,8 +340,8 @@ def test_no_retry_leaves_what_failed(ask, mock_server):
     again = done.stderr.partition("retry with: gym collect ")[2]
     assert again
     assert "--no-retry" not in again
-    assert gym(*ask, "--no-retry", "--min-coverage", "0.9").exit_code == 0
-    assert gym(*ask).exit_code == 0
+    gym(*ask, "--no-retry", "--min-coverage", "0.9", exit_code=0)
+    gym(*ask, exit_code=0)
     assert (scored(), mock_server.num_requests) == (10, 11)
 
 
@@ -358,20 +351,19 @@ def test_no_retry_scores_what_waits(ask, mock_server):
     Path("broken").touch()
     write_sums(Path("sums.jsonl"), 3, env="flaky")
     line = (*ask, "--env", "flaky.py:Flaky")
-    assert gym(*line).exit_code == 4
+    gym(*line, exit_code=4)
     Path("broken").unlink()
-    assert gym(*line, "--no-retry").exit_code == 0
+    gym(*line, "--no-retry", exit_code=0)
     assert mock_server.num_requests == 3
 
 
 def test_a_task_by_its_id_resumes_and_is_guessed(ask, mock_server):
-    assert gym(*ask, "--task", "sum-3").exit_code == 0
-    assert gym(*ask, "--task", "sum-3").exit_code == 0
+    gym(*ask, "--task", "sum-3", exit_code=0)
+    gym(*ask, "--task", "sum-3", exit_code=0)
     assert (scored(), mock_server.num_requests) == (1, 1)
-    wrong = gym(*ask, "--task", "sun-4")
-    assert wrong.exit_code == 2
+    wrong = gym(*ask, "--task", "sun-4", exit_code=2)
     assert wrong.stderr.startswith('error: --task sun-4: no task has this id (did you mean "sum-')
-    assert gym(*ask).exit_code == 0
+    gym(*ask, exit_code=0)
     assert (scored(), mock_server.num_requests) == (10, 10)
 
 
@@ -392,7 +384,7 @@ def test_failures_stop_the_run(ask, mock_server):
     assert (again.exit_code, scored(), mock_server.num_requests) == (4, 4, 7)
     assert "error: stopped after 1 failed attempt (--max-failures); " in again.stderr
     # Failures of earlier commands are no failures of this one.
-    assert gym(*ask, "--max-failures", "1", "--no-retry").exit_code == 4
+    gym(*ask, "--max-failures", "1", "--no-retry", exit_code=4)
     mock_server.behaviour = add_up
     assert (gym(*ask, "--max-failures", "1").exit_code, scored()) == (0, 10)
 
@@ -402,7 +394,6 @@ def test_failures_of_all_models_are_counted_together(ask, mock_server):
         refusal_of(400, "no") if last_user_text(request) == "What is 3 + 1?" else add_up(request)
     )
     two = (*ask[:-1], "two", "--model", "n")
-    done = gym(*two, "--max-failures", "2")
-    assert done.exit_code == 4
+    done = gym(*two, "--max-failures", "2", exit_code=4)
     assert done.stderr.count("stopped after 2 failed attempts (--max-failures)") == 2
     assert len(lines_of(Path("two/m/rollouts.jsonl"))) < 9

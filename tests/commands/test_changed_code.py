@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.commands.running import gym, lines_of
+from tests.builders import gym, lines_of
 
 CODE = '''"""A quiz."""
 
@@ -28,9 +28,8 @@ WARNING = "environment quiz: its code changed"
 
 
 @pytest.fixture
-def collect(tmp_path, monkeypatch):
+def collect(working_folder):
     """Return a function that collects with a given source; the environment is named `quiz`."""
-    monkeypatch.chdir(tmp_path)
     rows = (msgspec.json.encode({"id": name, "prompt": "Go."}) for name in "abc")
     Path("tasks.jsonl").write_bytes(b"\n".join(rows))
 
@@ -39,9 +38,7 @@ def collect(tmp_path, monkeypatch):
         Path(folder, "quiz.py").write_text(code)
         env = f"{folder}/quiz.py:Quiz"
         command = ("collect", "tasks.jsonl", "--env", env, "--model", "oracle", "--out", "run")
-        done = gym(*command, *options)
-        assert done.exit_code == 0, done.stderr
-        return done
+        return gym(*command, *options, exit_code=0)
 
     return call
 
@@ -71,8 +68,7 @@ def test_a_resumed_run_warns_of_changed_code(collect):
     measured = gym("metrics", "run")
     assert WARNING in measured.stderr
     assert f"1 scored by {hashes[0]}, 1 scored by {hashes[1]}" in measured.stderr
-    verified = gym("verify", "run", "--env", "second/quiz.py:Quiz", "--out", "rescored")
-    assert verified.exit_code == 0, verified.stderr
+    gym("verify", "run", "--env", "second/quiz.py:Quiz", "--out", "rescored", exit_code=0)
     assert WARNING not in gym("metrics", "rescored").stderr
     assert "earlier_source_hashes" not in Path("rescored/run.json").read_text()
 
@@ -91,8 +87,7 @@ def test_a_run_of_another_version_is_continued_after_it_is_rescored(collect):
     Path("second").mkdir()
     Path("second/quiz.py").write_text(CODE.replace('"7"', '"8"').replace("(1.0)", "(0.5)"))
     command = ("collect", "tasks.jsonl", "--env", "second/quiz.py:Quiz", "--model", "oracle")
-    refused = gym(*command, "--out", "run")
-    assert refused.exit_code == 2
+    refused = gym(*command, "--out", "run", exit_code=2)
     assert (
         'environments.quiz.version "7" there, "8" here. Use another --out, or --fresh for a new '
         "run; or score this one by the present code with gym verify run --env first/quiz.py:Quiz "

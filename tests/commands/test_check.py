@@ -6,14 +6,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.commands.running import FLAKY, gym, gym_line, write_sums
+from tests.builders import FLAKY, gym, gym_line, write_sums
 
 BROKEN = "tests.checks.broken:{}"
 
 
 def test_check_one():
-    done = gym("check", "mcqa")
-    assert done.exit_code == 0
+    done = gym("check", "mcqa", exit_code=0)
     head, *lines = done.stdout.splitlines()
     assert head.startswith("mcqa 3: 60 tasks (")
     found = {line[:11].strip(): line[12:20].strip() for line in lines}
@@ -26,8 +25,7 @@ def test_check_one():
 
 
 def test_check_one_that_fails():
-    done = gym("check", BROKEN.format("Roleless"))
-    assert done.exit_code == 3
+    done = gym("check", BROKEN.format("Roleless"), exit_code=3)
     line = (
         'oracle      FAILED   60 of 60 tasks cannot be played or scored: Roleless needs the role "'
     )
@@ -36,35 +34,30 @@ def test_check_one_that_fails():
 
 
 def test_check_fails_for_a_role_that_is_not_declared():
-    done = gym("check", BROKEN.format("Undeclared"))
-    assert done.exit_code == 3
+    done = gym("check", BROKEN.format("Undeclared"), exit_code=3)
     words = 'Undeclared.stand_ins returns a model for the role "judge", which is not declared'
     assert words in done.stdout
 
 
 @pytest.mark.parametrize("name", ["Packless", "LatePackless"])
 def test_check_skips_what_needs_a_package_that_is_missing(name):
-    done = gym("check", BROKEN.format(name))
-    assert done.exit_code == 0
+    done = gym("check", BROKEN.format(name), exit_code=0)
     assert "ready       skipped  Packless needs x: pip install 'gymcli[x]'\n" in done.stdout
-    done = gym("check", BROKEN.format(name), "arithmetic", "--limit", "9")
-    assert done.exit_code == 0
+    done = gym("check", BROKEN.format(name), "arithmetic", "--limit", "9", exit_code=0)
     assert done.stdout.splitlines()[1].endswith("  skipped")
     assert "ready: Packless needs x: pip install" in done.stdout
 
 
 @pytest.mark.slow
 def test_check_shows_what_is_skipped():
-    done = gym("check", "example_single_tool_call")
-    assert done.exit_code == 0
+    done = gym("check", "example_single_tool_call", exit_code=0)
     assert "guessing    skipped  any call of the only tool is right\n" in done.stdout
 
 
 @pytest.mark.slow
 def test_check_several():
     names = ("arithmetic", "example_single_tool_call", BROKEN.format("Copying"))
-    done = gym("check", *names, "--limit", "9")
-    assert done.exit_code == 3
+    done = gym("check", *names, "--limit", "9", exit_code=3)
     head, sums, weather, broken, *rest = done.stdout.splitlines()
     assert head.split()[:7] == [
         "environment",
@@ -86,12 +79,10 @@ def test_check_several():
 
 
 def test_check_json():
-    one = gym("check", "arithmetic", "--json", "--limit", "3")
-    assert one.exit_code == 0
+    one = gym("check", "arithmetic", "--json", "--limit", "3", exit_code=0)
     report = msgspec.json.decode(one.stdout)
     assert (report["env"], report["num_tasks"]) == ("arithmetic", 3)
-    two = gym("check", "arithmetic", BROKEN.format("Barren"), "--json", "--limit", "3")
-    assert two.exit_code == 3
+    two = gym("check", "arithmetic", BROKEN.format("Barren"), "--json", "--limit", "3", exit_code=3)
     reports = msgspec.json.decode(two.stdout)
     failed = [f["check"] for r in reports for f in r["findings"] if f["status"] == "failed"]
     assert failed == ["tasks"]
@@ -114,10 +105,8 @@ def test_check_with_tasks(tmp_path):
         (("nowhere.py:None",), "nowhere.py: no such file"),
     ],
 )
-def test_check_used_wrongly(tmp_path, monkeypatch, arguments, reason):
-    monkeypatch.chdir(tmp_path)
-    done = gym("check", *arguments)
-    assert done.exit_code == 2
+def test_check_used_wrongly(working_folder, arguments, reason):
+    done = gym("check", *arguments, exit_code=2)
     assert reason in done.stderr
 
 
@@ -129,9 +118,8 @@ def test_check_of_what_cannot_be_imported(tmp_path, monkeypatch):
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: riddles\nVersion: 1.0\n")
     (package / "entry_points.txt").write_text("[gymcli.envs]\nriddles = riddles_of_nobody\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert gym("check", "riddles").exit_code == 2
-    done = gym("check", "--limit", "2")
-    assert done.exit_code == 3
+    gym("check", "riddles", exit_code=2)
+    done = gym("check", "--limit", "2", exit_code=3)
     assert 'FAILED riddles ready: environment "riddles" cannot be imported' in done.stdout
     assert any(line.startswith("mcqa ") for line in done.stdout.splitlines())
 
@@ -142,12 +130,10 @@ def test_help_shows_the_exit_code():
         assert gym(command, "--help").stdout.startswith(f"Usage: gym {command}")
 
 
-def test_check_of_a_file(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_check_of_a_file(working_folder):
     Path("flaky.py").write_text(FLAKY)
     write_sums(Path("t.jsonl"), 4, env="flaky")
-    done = gym("check", "flaky.py:Flaky", "--tasks", "t.jsonl")
-    assert done.exit_code == 3
+    done = gym("check", "flaky.py:Flaky", "--tasks", "t.jsonl", exit_code=3)
     assert "empty       FAILED   the top reward in 4 of 4 tasks [sum-0, " in done.stdout
     assert f"\n{'':21}reply to sum-0: (empty)\n" in done.stdout
     assert f"\n{'':21}reply to sum-0: What is " in done.stdout
@@ -155,18 +141,16 @@ def test_check_of_a_file(tmp_path, monkeypatch):
     assert "gym collect" not in done.stderr
 
 
-def test_failed_check_says_how_to_look_at_it(tmp_path, monkeypatch):
+def test_failed_check_says_how_to_look_at_it(working_folder):
     """The commands that are printed run as they are, and look at a run of the present code."""
-    monkeypatch.chdir(tmp_path)
     Path("wrong.py").write_text(FLAKY.replace("Flaky", "Wrong").replace("Score(1.0", "Score(0.5"))
     write_sums(Path("t.jsonl"), 4, env="wrong")
     for _ in range(2):
-        done = gym("check", "wrong.py:Wrong", "--tasks", "t.jsonl")
-        assert done.exit_code == 3
+        done = gym("check", "wrong.py:Wrong", "--tasks", "t.jsonl", exit_code=3)
         say, collect, show = done.stderr.splitlines()
         assert say == "to look at one of these tasks:"
         assert " --task sum-0 " in collect
-        assert gym_line(collect.removeprefix("gym ")).exit_code == 0
+        gym_line(collect.removeprefix("gym "), exit_code=0)
         assert "reward        0.5\n" in gym_line(show.removeprefix("gym ")).stdout
     assert show == "gym show runs/check-2"
     roles = gym("check", BROKEN.format("Roleless"))

@@ -15,7 +15,7 @@ import pytest
 from gymcli.metrics.slicing import MAX_SLICES
 from gymcli.mock import MockAnswer
 from gymcli.mock.behaviours import last_user_text, refusal_of
-from tests.commands.running import add_up, clean_environment, gym, gym_process, lines_of, write_sums
+from tests.builders import add_up, clean_environment, gym, gym_process, lines_of, write_sums
 
 NUM_TASKS = 20
 
@@ -45,9 +45,8 @@ def behave(request):
 
 
 @pytest.fixture
-def collect(tmp_path, monkeypatch, mock_server):
+def collect(working_folder, mock_server):
     """Return a function that runs the tasks."""
-    monkeypatch.chdir(tmp_path)
     mock_server.behaviour = behave
     tasks = write_tasks(Path("tasks.jsonl"))
     where = ("--base-url", mock_server.base_url, "--model", "m")
@@ -94,13 +93,12 @@ def test_metrics_prints_every_verdict(run):
 
 
 def test_metrics_judges_the_point_where_it_is_asked_to(run):
-    assert gym("metrics", run, "--gate", "pass@1 >= 0.7", "--gate-on", "point").exit_code == 0
-    assert gym("metrics", run, "--gate", "pass@1 >= 0.8", "--gate-on", "point").exit_code == 3
+    gym("metrics", run, "--gate", "pass@1 >= 0.7", "--gate-on", "point", exit_code=0)
+    gym("metrics", run, "--gate", "pass@1 >= 0.8", "--gate-on", "point", exit_code=3)
 
 
 def test_metrics_explains_what_it_cannot_judge(run):
-    done = gym("metrics", run, "--gate", "pass@4 >= 0.7", "--gate", "pass@1 >= 0.1")
-    assert done.exit_code == 2
+    done = gym("metrics", run, "--gate", "pass@4 >= 0.7", "--gate", "pass@1 >= 0.1", exit_code=2)
     assert "gate          pass@1 >= 0.1: PASS" in done.stdout
     warning, error = done.stderr.splitlines()
     assert warning == (
@@ -110,8 +108,7 @@ def test_metrics_explains_what_it_cannot_judge(run):
 
 
 def test_metrics_has_the_gates_in_json(run):
-    done = gym("metrics", run, "--gate", "coverage >= 0.99", "--json")
-    assert done.exit_code == 3
+    done = gym("metrics", run, "--gate", "coverage >= 0.99", "--json", exit_code=3)
     [gate] = msgspec.json.decode(done.stdout)["gates"]
     assert (gate["gate"], gate["verdict"], gate["value"]) == ("coverage >= 0.99", "FAIL", 0.95)
     assert done.stderr == "gate          coverage >= 0.99: FAIL, 0.95\n"
@@ -121,8 +118,7 @@ def test_metrics_has_the_gates_in_json(run):
 def test_metrics_judges_each_of_several_runs(run, collect):
     gym("collect", "mcqa", "--model", "oracle", "--out", "other")
     gate = ("--gate", "pass@1 >= 0.8")
-    done = gym("metrics", run, "other", *gate)
-    assert done.exit_code == 5
+    done = gym("metrics", run, "other", *gate, exit_code=5)
     last = done.stdout.splitlines()[-4:]
     assert [line.split(",")[0] for line in last] == [
         "run",
@@ -137,8 +133,7 @@ def test_metrics_judges_each_of_several_runs(run, collect):
 def test_metrics_writes_files(run):
     gates = ("--gate", "pass@1 >= 0.7", "--gate", "coverage >= 0.5")
     files = ("--junit", "junit.xml", "--markdown", "summary.md", "--csv", "numbers.csv")
-    done = gym("metrics", run, *gates, *files, "--by", "level", "--junit-tasks", "all")
-    assert done.exit_code == 5
+    gym("metrics", run, *gates, *files, "--by", "level", "--junit-tasks", "all", exit_code=5)
 
     suites = ET.parse("junit.xml").getroot()
     counts = [(s.get("name"), s.get("tests"), s.get("failures"), s.get("errors")) for s in suites]
@@ -168,8 +163,7 @@ def test_metrics_writes_files(run):
 
 def test_metrics_prints_only_the_file_that_goes_to_stdout(run):
     for option in ("--junit", "--markdown", "--csv"):
-        done = gym("metrics", run, option, "-", "--gate", "coverage > 0.5")
-        assert done.exit_code == 0
+        done = gym("metrics", run, option, "-", "--gate", "coverage > 0.5", exit_code=0)
         assert done.stderr == "gate          coverage > 0.5: PASS, 0.95\n"
         gym("metrics", run, option, "file", "--gate", "coverage > 0.5")
         assert done.stdout == Path("file").read_text(encoding="utf-8")
@@ -177,8 +171,16 @@ def test_metrics_prints_only_the_file_that_goes_to_stdout(run):
 
 def test_a_field_in_a_gate_and_in_by_is_sliced_once(run):
     for field, by in (("level", "task.level"), ("task.level", "level"), ("level", "level")):
-        done = gym("metrics", run, "--gate", f"pass@1[{field}=easy] > 0.5", "--by", by, "--json")
-        assert done.exit_code == 0
+        done = gym(
+            "metrics",
+            run,
+            "--gate",
+            f"pass@1[{field}=easy] > 0.5",
+            "--by",
+            by,
+            "--json",
+            exit_code=0,
+        )
         assert list(msgspec.json.decode(done.stdout)["slices"]) == [by]
 
 
@@ -208,8 +210,7 @@ def test_metrics_writes_a_table_of_tasks(run):
 )
 def test_wrong_options_are_refused(run, options, message):
     before = (run / "rollouts.jsonl").read_bytes()
-    done = gym("metrics", run, *options)
-    assert done.exit_code == 2
+    done = gym("metrics", run, *options, exit_code=2)
     assert message in done.stderr
     assert (run / "rollouts.jsonl").read_bytes() == before
 
@@ -226,12 +227,11 @@ def test_files_that_are_read_are_not_written_over(run, collect, mock_server):
 
     lines = (run / "rollouts.jsonl").read_bytes()
     Path("base.jsonl").write_bytes(lines)
-    done = gym("metrics", run, "--baseline", "base.jsonl", "--csv", "base.jsonl")
-    assert done.exit_code == 2
+    done = gym("metrics", run, "--baseline", "base.jsonl", "--csv", "base.jsonl", exit_code=2)
     assert Path("base.jsonl").read_bytes() == lines
 
     for _ in range(2):
-        assert gym("metrics", run, "--junit", run / "junit.xml").exit_code == 0
+        gym("metrics", run, "--junit", run / "junit.xml", exit_code=0)
 
 
 def test_folder_of_any_name_is_reported(run):
@@ -368,9 +368,8 @@ def test_collect_writes_its_files_if_the_endpoint_refuses_everything(collect, mo
 
 
 def test_collect_with_too_many_slices_is_refused_and_a_run_that_has_them_prints_its_numbers(
-    tmp_path, monkeypatch
+    working_folder,
 ):
-    monkeypatch.chdir(tmp_path)
     tasks = write_sums(Path("tasks.jsonl"), MAX_SLICES + 1)
     collect = ("collect", tasks, "--model", "oracle", "--out", "run", "--quiet")
     gates = ("--gate", "pass@1[id=1] > 0", "--gate", "coverage == 1")
@@ -378,9 +377,8 @@ def test_collect_with_too_many_slices_is_refused_and_a_run_that_has_them_prints_
     assert (refused.exit_code, refused.stdout) == (2, "")
     assert "id: has more than 1,000 values" in refused.stderr
     assert not Path("run").exists()
-    assert gym(*collect).exit_code == 0
-    done = gym(*collect, *gates)
-    assert done.exit_code == 2
+    gym(*collect, exit_code=0)
+    done = gym(*collect, *gates, exit_code=2)
     assert "files         run\n" in done.stdout
     assert "gate          coverage == 1: PASS, 1\n" in done.stdout
     assert "id: has more than 1,000 values" in done.stderr
@@ -409,14 +407,12 @@ def test_baseline_is_compared_with(run, collect, mock_server):
     assert "### Compared with `run`: PASS" in text
     assert "Fixed: `sum-0`, `sum-12`" in text
 
-    back = gym("metrics", run, "--baseline", "new", "--gate", "difference > 0.3")
-    assert back.exit_code == 3
-    assert gym("metrics", run, "--baseline", "new").exit_code == 0
+    gym("metrics", run, "--baseline", "new", "--gate", "difference > 0.3", exit_code=3)
+    gym("metrics", run, "--baseline", "new", exit_code=0)
 
 
 def test_compare_writes_its_verdict_in_markdown(run):
-    done = gym("compare", run, run, "--markdown", "summary.md", "--by", "level")
-    assert done.exit_code == 5
+    done = gym("compare", run, run, "--markdown", "summary.md", "--by", "level", exit_code=5)
     text = Path("summary.md").read_text(encoding="utf-8")
     assert text.startswith("## **INCONCLUSIVE**: `run` compared with `run`\n")
     assert "A and B are the same run" in text
@@ -427,8 +423,7 @@ def test_compare_writes_its_verdict_in_markdown(run):
 
 
 def test_a_run_is_no_baseline_of_itself(run):
-    done = gym("metrics", run, "--baseline", run, "--gate", "difference > -0.5")
-    assert done.exit_code == 2
+    done = gym("metrics", run, "--baseline", run, "--gate", "difference > -0.5", exit_code=2)
     assert (
         "baseline      run: INCONCLUSIVE, +0.000 over 19 tasks; it is the same run" in done.stdout
     )
@@ -439,8 +434,7 @@ def test_a_difference_of_few_equal_tasks_is_not_decided(run):
     again = Path(shutil.copytree(run, "again"))
     rollouts = again / "rollouts.jsonl"
     rollouts.write_bytes(b"".join(reversed(rollouts.read_bytes().splitlines(keepends=True))))
-    done = gym("metrics", "again", "--baseline", run, "--gate", "difference > -0.02")
-    assert done.exit_code == 5
+    done = gym("metrics", "again", "--baseline", run, "--gate", "difference > -0.02", exit_code=5)
     assert (
         "difference > -0.02: INCONCLUSIVE, 0.000 (-0.060 .. 0.060); no task differs" in done.stdout
     )
@@ -448,8 +442,7 @@ def test_a_difference_of_few_equal_tasks_is_not_decided(run):
 
 def test_baseline_of_other_tasks_is_told(run):
     gym("collect", "mcqa", "--model", "oracle", "--out", "other")
-    done = gym("metrics", run, "--baseline", "other", "--gate", "difference > -0.5")
-    assert done.exit_code == 2
+    done = gym("metrics", run, "--baseline", "other", "--gate", "difference > -0.5", exit_code=2)
     assert "arithmetic" in done.stdout
     assert "warning: --baseline other: " in done.stderr
 
@@ -467,8 +460,7 @@ def test_a_baseline_with_drift_decides_nothing(run):
     text = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
     (Path("old") / "rollouts.jsonl").write_bytes(text)
 
-    done = gym("metrics", run, "--baseline", "old", "--gate", "difference < 0.5")
-    assert done.exit_code == 2
+    done = gym("metrics", run, "--baseline", "old", "--gate", "difference < 0.5", exit_code=2)
     assert "; the runs differ: " in done.stdout
     assert "difference < 0.5: the baseline differs: " in done.stderr
 
@@ -531,6 +523,5 @@ def test_a_run_whose_answers_cannot_be_read_says_so_and_decides_nothing(collect,
     assert listed.stdout.count("I would rather not say.") == 3
     shutil.copytree("run", "other")
     Path("other/rollouts.jsonl").write_bytes(Path("run/rollouts.jsonl").read_bytes() + b"\n")
-    done = gym("compare", "run", "other")
-    assert done.exit_code == 5
+    done = gym("compare", "run", "other", exit_code=5)
     assert "INCONCLUSIVE: most answers of A and of B could not be read" in done.stdout

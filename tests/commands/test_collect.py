@@ -24,7 +24,7 @@ from gymcli.runner.collection import Collection
 from gymcli.runner.plan import plan_run
 from gymcli.store.run_directory import RunDirectory
 from gymcli.tasks.task_source import TaskFile
-from tests.commands.running import (
+from tests.builders import (
     FLAKY,
     HOSTILE,
     UNSAFE,
@@ -38,17 +38,15 @@ from tests.commands.running import (
 
 
 @pytest.fixture
-def ask(tmp_path, monkeypatch, mock_server):
+def ask(working_folder, mock_server):
     """Return the arguments that collect ten sums from a mock server that can add."""
-    monkeypatch.chdir(tmp_path)
     mock_server.behaviour = add_up
     tasks = write_sums(Path("sums.jsonl"), 10)
     return ("collect", tasks, "--model", "m", "--base-url", mock_server.base_url)
 
 
 def test_collect_ends_with_a_summary(ask):
-    done = gym(*ask, "--out", "run")
-    assert done.exit_code == 0
+    done = gym(*ask, "--out", "run", exit_code=0)
     table, _, rest = done.stdout.partition("\n\n")
     assert table.splitlines()[1].split()[:3] == ["arithmetic", "10", "1.000"]
     for word in ("stop reasons  10 done", "tokens", "completion", "time", "files         run\n"):
@@ -62,8 +60,7 @@ def test_collect_ends_with_a_summary(ask):
 
 def test_collect_again_prints_the_same_and_sends_nothing(ask, mock_server):
     first = gym(*ask)
-    again = gym(*ask)
-    assert again.exit_code == 0
+    again = gym(*ask, exit_code=0)
     assert again.stdout == first.stdout
     assert "all 10 attempts are already scored" in again.stderr
     assert mock_server.num_requests == 10
@@ -74,19 +71,17 @@ def test_collect_again_exits_as_it_would_have(ask, mock_server):
         return refusal_of(400, "no") if "9 + 1" in last_user_text(request) else add_up(request)
 
     mock_server.behaviour = behave
-    done = gym(*ask, "--out", "run")
-    assert done.exit_code == 4
+    done = gym(*ask, "--out", "run", exit_code=4)
     assert "\n1 attempt failed with RequestRefusedError: POST " in done.stderr
     assert " answered 400: " in done.stderr
-    assert gym(*ask, "--out", "run").exit_code == 4
-    assert gym(*ask, "--out", "run", "--min-coverage", "0.9").exit_code == 0
+    gym(*ask, "--out", "run", exit_code=4)
+    gym(*ask, "--out", "run", "--min-coverage", "0.9", exit_code=0)
     assert mock_server.num_requests == 12
 
 
 def test_collect_fresh_starts_another_run(ask, mock_server):
     gym(*ask)
-    done = gym(*ask, "--fresh")
-    assert done.exit_code == 0
+    gym(*ask, "--fresh", exit_code=0)
     assert mock_server.num_requests == 20
     assert len(list(Path("runs").iterdir())) == 2
 
@@ -95,15 +90,25 @@ def test_collect_fresh_with_low_coverage_names_the_command_that_completes_it(ask
     """The same command would start another run, and `--no-retry` would leave the failure."""
     mock_server.behaviour = lambda _: refusal_of(400, "no")
     log = ("--log-file", "collect")
-    done = gym(*log, "collect", "--fresh", "--no-retry", "--task", "sum-1", *ask[2:], "--", ask[1])
-    assert done.exit_code == 4
+    done = gym(
+        *log,
+        "collect",
+        "--fresh",
+        "--no-retry",
+        "--task",
+        "sum-1",
+        *ask[2:],
+        "--",
+        ask[1],
+        exit_code=4,
+    )
     last = done.stderr.splitlines()[-1]
     name, *command = shlex.split(last.partition("retry with: ")[2])
     (run,) = Path("runs").iterdir()
     rest = [*ask[2:], "--out", str(run), "--", str(ask[1])]
     assert [name, *command] == ["gym", *log, "collect", "--task", "sum-1", *rest]
     mock_server.behaviour = add_up
-    assert gym(*command).exit_code == 0
+    gym(*command, exit_code=0)
     assert len(lines_of(run / "rollouts.jsonl")) == 1
 
 
@@ -134,8 +139,7 @@ def test_collect_quiet_says_nothing_on_stderr(ask):
     Path("sums.jsonl").write_text(
         Path("sums.jsonl").read_text().replace('"answer"', '"params":{"model":"n"},"answer"')
     )
-    done = gym(*ask, "--quiet")
-    assert done.exit_code == 0
+    done = gym(*ask, "--quiet", exit_code=0)
     assert done.stderr == ""
 
 
@@ -177,8 +181,7 @@ def test_collect_warns_of_what_is_not_sent(ask):
 def test_collect_sends_the_given_parameters(ask, mock_server):
     sampling = ("--temperature", "0.5", "--top-p", "0.9", "--max-tokens", "7", "--seed", "3")
     other = ("--param", "top_k=4", "--param", 'stop=["x"]', "--param", "user=me")
-    done = gym(*ask, *sampling, *other, "--limit", "2")
-    assert done.exit_code == 0
+    gym(*ask, *sampling, *other, "--limit", "2", exit_code=0)
     first, second = (received.body for received in mock_server.requests)
     assert first["seed"] != second["seed"]
     expected = {
@@ -193,7 +196,7 @@ def test_collect_sends_the_given_parameters(ask, mock_server):
 
 
 def test_collect_selects(ask, mock_server):
-    assert gym(*ask, "--task", "sum-3", "--task", "sum-5", "--repeats", "2").exit_code == 0
+    gym(*ask, "--task", "sum-3", "--task", "sum-5", "--repeats", "2", exit_code=0)
     (run,) = Path("runs").iterdir()
     keys = sorted(
         (line["task_id"], line.get("attempt", 0)) for line in lines_of(run / "rollouts.jsonl")
@@ -206,8 +209,7 @@ def test_collect_selects(ask, mock_server):
     [("--temperature", "nan"), ("--top-p", "inf"), ("--param", "k=NaN"), ("--param", "k=\udcff")],
 )
 def test_collect_refuses_what_no_request_can_carry(ask, mock_server, option):
-    done = gym(*ask, *option)
-    assert done.exit_code == 2
+    done = gym(*ask, *option, exit_code=2)
     assert done.stderr.startswith(f"error: {option[0]} ")
     assert mock_server.num_requests == 0
     assert not Path("runs").exists()
@@ -216,8 +218,7 @@ def test_collect_refuses_what_no_request_can_carry(ask, mock_server, option):
 def test_collect_refuses_a_secret_among_the_parameters(ask, mock_server, monkeypatch):
     monkeypatch.setenv("MY_KEY", "sk-never-to-be-seen")
     line = (*ask, "--api-key-env", "MY_KEY", "--param", "user=sk-never-to-be-seen")
-    done = gym(*line)
-    assert done.exit_code == 2
+    done = gym(*line, exit_code=2)
     assert "never-to-be-seen" not in done.output
     assert mock_server.num_requests == 0
 
@@ -227,8 +228,7 @@ def test_collect_finds_named_models(ask, mock_server):
     Path("gym.toml").write_text(
         f'[models.mine]\nbase_url = "{mock_server.base_url}"\nmodel = "big"\n'
     )
-    done = gym("collect", "sums.jsonl", "--model", "mine", "--out", "run", "--limit", "1")
-    assert done.exit_code == 0
+    gym("collect", "sums.jsonl", "--model", "mine", "--out", "run", "--limit", "1", exit_code=0)
     assert mock_server.requests[0].body["model"] == "big"
     assert lines_of(Path("run/rollouts.jsonl"))[0]["model"] == "big"
 
@@ -252,8 +252,17 @@ def test_collect_takes_the_sampling_of_a_model(ask, mock_server):
     given = {"env": "arithmetic", "prompt": "What is 1 + 1?", "answer": 2}
     lines = [msgspec.json.encode({**given, **row}) + b"\n" for row in rows]
     Path("sums.jsonl").write_bytes(b"".join(lines))
-    done = gym("collect", "sums.jsonl", "--model", "mine", "--out", "run", "--param", "top_k=4")
-    assert done.exit_code == 0, done.stderr
+    gym(
+        "collect",
+        "sums.jsonl",
+        "--model",
+        "mine",
+        "--out",
+        "run",
+        "--param",
+        "top_k=4",
+        exit_code=0,
+    )
     sampling = {line["task_id"]: line["sampling"] for line in lines_of(Path("run/rollouts.jsonl"))}
     assert sampling == {
         "own": {"temperature": 0, "max_completion_tokens": 9, "top_k": 4},
@@ -261,8 +270,17 @@ def test_collect_takes_the_sampling_of_a_model(ask, mock_server):
     }
     bodies = [request.body for request in mock_server.requests]
     assert sorted(body["temperature"] for body in bodies) == [0, 0.5]
-    other = gym("collect", "sums.jsonl", "--model", "mine", "--out", "run", "--temperature", "0.6")
-    assert other.exit_code == 2
+    other = gym(
+        "collect",
+        "sums.jsonl",
+        "--model",
+        "mine",
+        "--out",
+        "run",
+        "--temperature",
+        "0.6",
+        exit_code=2,
+    )
     assert "params.temperature 0.5 there, 0.6 here" in other.stderr
 
 
@@ -270,8 +288,7 @@ def test_collect_refuses_a_key_in_the_sampling_of_a_model(ask, mock_server, monk
     monkeypatch.setenv("MY_KEY", "sk-never-to-be-seen")
     text = SAMPLED.format(url=mock_server.base_url).replace("= 3}", '= "sk-never-to-be-seen"}')
     Path("gym.toml").write_text(f'{text}api_key_env = "MY_KEY"\n')
-    done = gym("collect", "sums.jsonl", "--model", "mine")
-    assert done.exit_code == 2
+    done = gym("collect", "sums.jsonl", "--model", "mine", exit_code=2)
     assert done.stderr.startswith("error: [models.mine] top_k: holds a secret of the endpoint")
     assert "sk-never" not in done.output
 
@@ -283,8 +300,7 @@ def test_collect_takes_defaults_of_gym_toml(ask, mock_server):
         '[collect]\nmodel = "mine"\nrepeats = 2\nlimit = 3\nseed = 5\nmax_run_time = 100\n'
         'gate = "mean_reward >= 0.1"\n'
     )
-    done = gym("collect", "sums.jsonl", "--out", "run")
-    assert done.exit_code == 0, done.stderr
+    done = gym("collect", "sums.jsonl", "--out", "run", exit_code=0)
     assert "run: 6 attempts to go" in done.stderr
     assert "settings from" not in done.stderr
     assert "gate          mean_reward >= 0.1: PASS" in done.stdout
@@ -293,8 +309,7 @@ def test_collect_takes_defaults_of_gym_toml(ask, mock_server):
     Path("below").mkdir()
     with chdir("below"):
         typed = ("--repeats", "1", "--gate", "mean_reward < 0.1")
-        done = gym("collect", "../sums.jsonl", "--out", "run", *typed)
-        assert done.exit_code == 3
+        done = gym("collect", "../sums.jsonl", "--out", "run", *typed, exit_code=3)
         assert "settings from ../gym.toml\nrun: 3 attempts to go" in done.stderr
         assert done.stdout.count("gate  ") == 1
         quiet = gym("collect", "../sums.jsonl", "--out", "run", "--quiet", "--json")
@@ -313,11 +328,10 @@ def test_collect_takes_defaults_of_gym_toml(ask, mock_server):
 )
 def test_collect_names_the_place_of_a_wrong_default(ask, mock_server, text, problem):
     Path("gym.toml").write_text(f"[collect]\n{text}\n")
-    done = gym(*ask)
-    assert done.exit_code == 2
+    done = gym(*ask, exit_code=2)
     assert problem in done.stderr
     assert mock_server.num_requests == 0
-    assert gym("collect", "--help").exit_code == 0
+    gym("collect", "--help", exit_code=0)
 
 
 def test_collect_has_an_option_for_every_default():
@@ -328,8 +342,7 @@ def test_collect_has_an_option_for_every_default():
 def test_collect_with_a_template(ask, mock_server):
     Path("raw.jsonl").write_text('{"a": 3, "b": 4, "answer": 7}\n')
     Path("p.yaml").write_text("system: Add.\nuser: What is {a} + {b}?\n")
-    done = gym("collect", "raw.jsonl", *ask[2:], "--prompt", "p.yaml", "--env", "arithmetic")
-    assert done.exit_code == 0
+    gym("collect", "raw.jsonl", *ask[2:], "--prompt", "p.yaml", "--env", "arithmetic", exit_code=0)
     assert [m["content"] for m in mock_server.requests[0].body["messages"]] == [
         "Add.",
         "What is 3 + 4?",
@@ -342,8 +355,7 @@ def test_collect_mends_a_torn_line_with_a_warning(ask, mock_server):
     Path("run/rollouts.jsonl").write_bytes(whole[:-40])
     # This file exists if scoring was slow (a busy machine), and would spare the request below.
     Path("run/generations.jsonl").unlink(missing_ok=True)
-    done = gym(*ask, "--out", "run")
-    assert done.exit_code == 0
+    done = gym(*ask, "--out", "run", exit_code=0)
     assert "warning: run/rollouts.jsonl: the last line was not finished" in done.stderr
     assert "1 attempt to go (9 already scored)" in done.stderr
     assert mock_server.num_requests == 11
@@ -360,8 +372,17 @@ def test_collect_keeps_keys_and_model_text_out_of_its_log(ask, mock_server, monk
         return add_up(request)
 
     mock_server.behaviour = behave
-    done = gym(*ask, "--api-key-env", "MY_KEY", "--out", "run", "--log-file", "log", "--verbose")
-    assert done.exit_code == 4
+    done = gym(
+        *ask,
+        "--api-key-env",
+        "MY_KEY",
+        "--out",
+        "run",
+        "--log-file",
+        "log",
+        "--verbose",
+        exit_code=4,
+    )
     log = Path("log").read_text()
     for text in (log, done.stderr, *(path.read_text() for path in Path("run").iterdir())):
         assert "never-to-be-seen" not in text
@@ -387,7 +408,7 @@ def test_collect_logs_retries(ask, mock_server):
         return add_up(request)
 
     mock_server.behaviour = behave
-    assert gym(*ask, "--log-file", "log", "--limit", "2").exit_code == 0
+    gym(*ask, "--log-file", "log", "--limit", "2", exit_code=0)
     assert "arithmetic sum-1/0: ServerError, retried 1 times" in Path("log").read_text()
 
 
@@ -408,11 +429,10 @@ def test_collect_scores_pending_conversations_without_the_endpoint(ask, mock_ser
     Path("broken").touch()
     line = (*ask, "--env", "flaky.py:Flaky", "--out", "run")
     write_sums(Path("sums.jsonl"), 3, env="flaky")
-    first = gym(*line)
-    assert first.exit_code == 4
+    first = gym(*line, exit_code=4)
     assert "failures      3 VerifierError" in first.stdout
     Path("broken").unlink()
-    assert gym(*line).exit_code == 0
+    gym(*line, exit_code=0)
     assert mock_server.num_requests == 3
 
 
@@ -444,7 +464,7 @@ def test_collect_survives_kill_9(ask, mock_server):
     assert process.returncode == -signal.SIGKILL
     kept = Path("run/rollouts.jsonl").read_bytes()
     mock_server.latency = 0.0
-    assert gym(*line).exit_code == 0
+    gym(*line, exit_code=0)
     # The kill may have torn the last line, which the next command cuts off.
     assert Path("run/rollouts.jsonl").read_bytes().startswith(kept[: kept.rindex(b"\n") + 1])
     ids = [row["task_id"] for row in lines_of(Path("run/rollouts.jsonl"))]
@@ -463,8 +483,7 @@ def test_collect_gives_up_an_endpoint_that_is_gone(ask, mock_server):
 
     mock_server.behaviour = behave
     line = (*ask, "--out", "run", "--concurrency", "16")
-    done = gym(*line, "--outage-deadline", "0.1")
-    assert done.exit_code == 4
+    done = gym(*line, "--outage-deadline", "0.1", exit_code=4)
     last = done.stderr.splitlines()[-1]
     assert last.startswith("error: ")
     assert "answered 502: mock_error: nobody here" in last
@@ -478,19 +497,17 @@ def test_collect_gives_up_an_endpoint_that_is_gone(ask, mock_server):
         "CancelledAttemptError",
     }
     mock_server.behaviour = add_up
-    assert gym(*line).exit_code == 0
+    gym(*line, exit_code=0)
     assert len(lines_of(Path("run/rollouts.jsonl"))) == 60
 
 
 @pytest.mark.slow
 @pytest.mark.local_model
-def test_collect_with_the_local_model(tmp_path, monkeypatch):
+def test_collect_with_the_local_model(working_folder):
     """A real model, end to end; its answers are not checked."""
     pytest.importorskip("xllamacpp")
-    monkeypatch.chdir(tmp_path)
     line = ("collect", "arithmetic", "--model", "local", "--limit", "2", "--max-tokens", "12")
-    done = gym(*line, "--seed", "1", "--concurrency", "1")
-    assert done.exit_code == 0, done.output
+    gym(*line, "--seed", "1", "--concurrency", "1", exit_code=0)
     (run,) = Path("runs").iterdir()
     assert run.name.startswith("arithmetic-local-")
     assert {line["model"] for line in lines_of(run / "rollouts.jsonl")} == {"SmolLM2-135M-Instruct"}
@@ -498,15 +515,13 @@ def test_collect_with_the_local_model(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.local_model
-def test_collect_says_what_the_local_model_cannot_take(tmp_path, monkeypatch):
+def test_collect_says_what_the_local_model_cannot_take(working_folder):
     """An image is a failure, and a prompt that is too long is a scored episode."""
     pytest.importorskip("xllamacpp")
-    monkeypatch.chdir(tmp_path)
     row = {"env": "arithmetic", "prompt": "What is 1 + 1? " * 8000, "answer": 2}
     Path("long.jsonl").write_bytes(msgspec.json.encode(row))
     line = ("collect", "circle_count", "long.jsonl", "--limit", "1", "--model", "local")
-    done = gym(*line, "--out", "run", "--min-coverage", "0.5")
-    assert done.exit_code == 0, done.output
+    gym(*line, "--out", "run", "--min-coverage", "0.5", exit_code=0)
     (failure,) = lines_of(Path("run/failures.jsonl"))
     assert failure["error"]["class"] == "RequestRefusedError"
     assert "image input is not supported" in failure["error"]["message"]
@@ -531,14 +546,12 @@ async def test_missing_coverage_counts_no_score_that_the_files_lack(tmp_path):
     assert "2 of 4 attempts are scored, less than --min-cov" in str(error)
 
 
-def test_a_run_without_a_score_has_no_result_whatever_its_coverage(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_run_without_a_score_has_no_result_whatever_its_coverage(working_folder):
     Path("flaky.py").write_text(FLAKY)
     Path("closed").touch()
     Path("t.jsonl").write_text('{"id": "a", "prompt": "Hi"}\n{"id": "b", "prompt": "Ho"}\n')
     line = ("collect", "t.jsonl", "--env", "flaky.py", "--model", "oracle", "--out", "run")
-    done = gym(*line, "--min-coverage", "0")
-    assert done.exit_code == 4
+    done = gym(*line, "--min-coverage", "0", exit_code=4)
     last = done.stderr.splitlines()[-1]
     assert last.startswith("error: 0 of 2 attempts are scored, so there is no result (failed: 2 ")
     assert "run/failures.jsonl has the causes" in last
@@ -554,11 +567,10 @@ def test_a_selection_is_reported_and_judged_alone(ask, mock_server):
         return add_up(request) if first else MockAnswer(text="It is -1.")
 
     mock_server.behaviour = behave
-    assert gym(*line, "--repeats", "2").exit_code == 0
+    gym(*line, "--repeats", "2", exit_code=0)
     gate = ("--gate", "mean_reward >= 0.9", "--gate-on", "point")
-    assert gym(*line, "--repeats", "2", *gate).exit_code == 3
-    part = gym(*line, "--limit", "2", "--repeats", "2", *gate, "--json")
-    assert part.exit_code == 0
+    gym(*line, "--repeats", "2", *gate, exit_code=3)
+    part = gym(*line, "--limit", "2", "--repeats", "2", *gate, "--json", exit_code=0)
     printed = json.loads(part.stdout)
     assert (printed["num_expected"], printed["num_scored"], printed["mean_reward"]) == (4, 4, 1.0)
     said = "run: numbers and gates cover the 4 attempts of the selected tasks, of 24 of the run"
@@ -578,7 +590,7 @@ def test_a_selection_is_reported_and_judged_alone(ask, mock_server):
 
 def test_files_and_the_baseline_of_a_selection_cover_it_alone(ask, mock_server):
     line = (*ask, "--out", "run")
-    assert gym(*line, "--seed", "1").exit_code == 0
+    gym(*line, "--seed", "1", exit_code=0)
     mock_server.behaviour = lambda request: (
         add_up(request) if last_user_text(request) == "What is 0 + 1?" else MockAnswer(text="?")
     )
@@ -586,8 +598,7 @@ def test_files_and_the_baseline_of_a_selection_cover_it_alone(ask, mock_server):
     assert "over 10 tasks" in gym(*new).stdout
     gate = ("--gate", "difference >= 0", "--gate-on", "point")
     files = ("--junit", "j.xml", "--junit-tasks", "all", "--markdown", "m.md")
-    done = gym(*new, "--limit", "1", *gate, *files)
-    assert done.exit_code == 0, done.stdout
+    done = gym(*new, "--limit", "1", *gate, *files, exit_code=0)
     assert "baseline      run: " in done.stdout
     assert "over 1 tasks" in done.stdout
     assert "sum-0" in Path("j.xml").read_text()
@@ -600,7 +611,7 @@ def test_failures_outside_a_selection_do_not_count(ask, mock_server):
         refusal_of(400, "no") if last_user_text(request) == "What is 5 + 1?" else add_up(request)
     )
     line = (*ask, "--out", "run")
-    assert gym(*line).exit_code == 4
+    gym(*line, exit_code=4)
     printed = json.loads(gym(*line, "--limit", "3", "--json").stdout)
     assert (printed["num_expected"], printed["failures"]) == (3, {})
 
@@ -614,6 +625,5 @@ def test_failures_outside_a_selection_do_not_count(ask, mock_server):
 )
 def test_collect_shows_an_address_that_is_none(ask, given, message):
     """The shell drops an empty value, so that the next option takes its place."""
-    done = gym(*ask[:2], "--base-url", given, "m")
-    assert done.exit_code == 2
+    done = gym(*ask[:2], "--base-url", given, "m", exit_code=2)
     assert message in done.stderr

@@ -7,7 +7,7 @@ import pytest
 
 from gymcli.mock import MockAnswer
 from gymcli.types import Usage
-from tests.commands.running import gym, lines_of, write_sums
+from tests.builders import gym, lines_of, write_sums
 
 BENCHMARK = """
 name = "{name}"
@@ -33,9 +33,8 @@ date = "2026-05"
 
 
 @pytest.fixture
-def ask(tmp_path, monkeypatch, mock_server):
+def ask(tmp_path, working_folder, monkeypatch, mock_server):
     """Return the arguments that collect two benchmarks from a model that knows nothing."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     # Five tasks cannot tell whether a difference is below 0.1.
     for name, env, rows, margin in (("sums", "arithmetic", 20, 0.3), ("letters", "mcqa", 5, 0.1)):
@@ -53,8 +52,7 @@ def record(path):
 
 
 def test_each_benchmark_has_a_run_and_a_row(ask, mock_server):
-    done = gym(*ask, "--concurrency", "3")
-    assert done.exit_code == 0, done.stderr
+    done = gym(*ask, "--concurrency", "3", exit_code=0)
     assert (len(lines_of(Path("x/sums/rollouts.jsonl"))), mock_server.num_requests) == (40, 50)
     assert len(lines_of(Path("x/letters/rollouts.jsonl"))) == 10
     assert mock_server.max_in_flight <= 3
@@ -66,7 +64,7 @@ def test_each_benchmark_has_a_run_and_a_row(ask, mock_server):
     assert "10/10  0 cannot tell  x/letters" in letters
     # A rescoring by other rules is no run of the benchmark any more.
     other = ("--env-arg", "grading_mode=lenient_boxed", "--out", "v")
-    assert gym("verify", "x/letters", *other).exit_code == 0
+    gym("verify", "x/letters", *other, exit_code=0)
     [deviation] = record("v")["deviations"]
     assert deviation.startswith("rescored: environments.mcqa.options.grading_mode unset there, ")
     # Means of different benchmarks are not compared.
@@ -75,7 +73,7 @@ def test_each_benchmark_has_a_run_and_a_row(ask, mock_server):
     again = json.loads(gym(*ask, "--json").stdout)["runs"]
     assert mock_server.num_requests == 50
     assert [(one["benchmark"], one["model"]) for one in again] == [("sums", "a"), ("letters", "a")]
-    assert gym(*ask, "--model", "b", "--out", "y", "-n", "1").exit_code == 0
+    gym(*ask, "--model", "b", "--out", "y", "-n", "1", exit_code=0)
     assert sorted(map(str, Path("y").glob("*/*/run.json"))) == [
         f"y/{name}/{model}/run.json" for name in ("letters", "sums") for model in "ab"
     ]
@@ -85,15 +83,15 @@ def test_runs_share_a_budget_and_the_gravest_exit_code_counts(ask, mock_server):
     stopped = gym(*ask, "--concurrency", "1", "--max-tokens-total", "90")
     assert (stopped.exit_code, mock_server.num_requests) == (6, 5)
     assert "; resume, with a larger budget if it was too small: gym collect sums" in stopped.stderr
-    assert gym(*ask, "--gate", "reference").exit_code == 5
-    assert gym(*ask, "--gate", "reference", "--gate", "pass@1 >= 0.5").exit_code == 3
+    gym(*ask, "--gate", "reference", exit_code=5)
+    gym(*ask, "--gate", "reference", "--gate", "pass@1 >= 0.5", exit_code=3)
 
 
 def test_a_narrower_selection_is_no_setting_of_the_whole_run(ask, mock_server):
     one = ("collect", "sums", *ask[3:])
     assert "x: the first 4 of 20 tasks" in gym(*one, "-n", "4").stderr.splitlines()
     assert record("x")["remarks"] == ["the first 4 of 20 tasks"]
-    assert gym(*one).exit_code == 0
+    gym(*one, exit_code=0)
     assert "remarks" not in record("x")
     narrower = gym(*one, "-n", "4")
     assert "settings differ from sums: 4 of 20 tasks have a score\n" in narrower.stdout

@@ -10,7 +10,7 @@ import pytest
 
 from gymcli.comparison.comparison_results import Comparison
 from gymcli.library.baseline import ComparisonReports
-from tests.commands.running import HOSTILE, UNSAFE, clean_environment, gym, gym_process
+from tests.builders import HOSTILE, UNSAFE, clean_environment, gym, gym_process
 from tests.comparison.compared import line, mixed, nemo, write_lines, write_run
 
 
@@ -31,8 +31,7 @@ def runs(tmp_path):
 def test_a_run_against_itself_decides_nothing(runs, tmp_path, name):
     """A baseline that is the run itself is a mistake, and no reason to pass."""
     shutil.copytree(tmp_path / "base", tmp_path / "copy")
-    done = gym("compare", "base", name)
-    assert done.exit_code == 5
+    done = gym("compare", "base", name, exit_code=5)
     assert "mean_reward  tasks      A      B   B - A  95 %  p " in done.stdout
     assert "INCONCLUSIVE: A and B are the same run" in done.stdout
     assert "equivalent" not in done.stdout
@@ -42,8 +41,7 @@ def test_a_run_against_itself_decides_nothing(runs, tmp_path, name):
 
 def test_another_run_with_the_same_rewards_is_evidence(runs, tmp_path):
     write_run(tmp_path / "again", mixed(120, 2, timing={"started_at": 1.0}))
-    done = gym("compare", "base", "again")
-    assert done.exit_code == 0
+    done = gym("compare", "base", "again", exit_code=0)
     assert "PASS: B is not worse by 0.02 or more" in done.stdout
     assert "margin        B passes with --margin 0.0097 or more\n" in done.stdout
     assert "pairing       correlation 1.00 of A and B, 100% less variance\n" in done.stdout
@@ -55,17 +53,15 @@ def test_few_equal_tasks_do_not_pass(tmp_path):
         write_run(
             tmp_path / name, [line(f"t{n}", timing={"started_at": seconds}) for n in range(10)]
         )
-    done = gym("compare", "a", "b")
-    assert done.exit_code == 5
+    done = gym("compare", "a", "b", exit_code=5)
     assert "-0.135 .. +0.135" in done.stdout
     assert "B passes with --margin 0.12 or more" in done.stdout
     assert "INCONCLUSIVE: about 58 tasks such as these would decide" in done.stdout
-    assert gym("compare", "a", "b", "--margin", "0.12").exit_code == 0
+    gym("compare", "a", "b", "--margin", "0.12", exit_code=0)
 
 
 def test_a_worse_run_fails_with_exit_code_3(runs):
-    done = gym("compare", "base", "worse")
-    assert done.exit_code == 3
+    done = gym("compare", "base", "worse", exit_code=3)
     text = " ".join(done.stdout.split())
     for part in (
         "A base 120 240 0.667",
@@ -92,29 +88,24 @@ def test_folders_of_any_name_are_compared(runs, tmp_path):
         odd = (tmp_path / "worse").rename(os.fsdecode(b"odd\xff"))
     except OSError:
         pytest.skip("names of files are Unicode here")
-    done = gym("compare", "base", odd, "--json")
-    assert done.exit_code == 3
+    done = gym("compare", "base", odd, "--json", exit_code=3)
     assert msgspec.json.decode(done.stdout)["b"]["run"] == r"odd\udcff"
 
 
 def test_the_other_way_round_it_is_better(runs):
-    done = gym("compare", "worse", "base")
-    assert done.exit_code == 0
+    done = gym("compare", "worse", "base", exit_code=0)
     assert "PASS: B is better than A" in done.stdout
 
 
 def test_strict_and_margin_decide_what_fails(runs):
-    assert gym("compare", "base", "worse", "--margin", "0.5").exit_code == 0
-    strict = gym("compare", "base", "worse", "--margin", "0.16", "--strict")
-    assert strict.exit_code == 5
-    done = gym("compare", "base", "worse", "--strict", "--margin", "0.01")
-    assert done.exit_code == 3
+    gym("compare", "base", "worse", "--margin", "0.5", exit_code=0)
+    gym("compare", "base", "worse", "--margin", "0.16", "--strict", exit_code=5)
+    done = gym("compare", "base", "worse", "--strict", "--margin", "0.01", exit_code=3)
     assert "FAIL: B is worse by more than 0.01" in done.stdout
 
 
 def test_too_few_tasks_are_inconclusive_with_exit_code_5(runs):
-    done = gym("compare", "base", "few", "--level", "0.999")
-    assert done.exit_code == 5
+    done = gym("compare", "base", "few", "--level", "0.999", exit_code=5)
     assert "INCONCLUSIVE: about " in done.stdout
     assert "tasks such as these" in done.stdout
     assert "only in A     105 tasks: t015, t016, t017, t018, t019, ..." in done.stdout
@@ -130,14 +121,12 @@ def test_drift_is_refused_with_exit_code_2_and_allowed(runs, tmp_path):
         "causes; --allow-drift compares them anyway:",
         "error:   arithmetic: verifier version 1 in A, 2 in B",
     ]
-    done = gym("compare", "base", "new", "--allow-drift")
-    assert done.exit_code == 0
+    done = gym("compare", "base", "new", "--allow-drift", exit_code=0)
     assert "warning: A and B differ: arithmetic: verifier version 1 in A, 2 in B" in done.stderr
 
 
 def test_json_is_one_object(runs):
-    done = gym("compare", "base", "worse", "--json")
-    assert done.exit_code == 3
+    done = gym("compare", "base", "worse", "--json", exit_code=3)
     found = msgspec.json.decode(done.stdout, type=Comparison)
     assert (found.verdict, found.num_tasks, found.a.run) == ("FAIL", 120, "base")
     assert found.tasks == []
@@ -180,8 +169,7 @@ def test_environments_have_a_line_each(tmp_path):
 
     write_lines(tmp_path / "a.jsonl", lines(0))
     write_lines(tmp_path / "b.jsonl", lines(1))
-    done = gym("compare", "a.jsonl", "b.jsonl")
-    assert done.exit_code == 0
+    done = gym("compare", "a.jsonl", "b.jsonl", exit_code=0)
     names = [row.split()[0] for row in done.stdout.splitlines() if row.endswith("PASS")]
     assert names == ["all", "arithmetic", "mcqa"]
     assert "improved      20 tasks, 20 fixed: arithmetic/t01, arithmetic/t05" in done.stdout
@@ -198,34 +186,29 @@ def test_environments_on_other_scales_are_judged_one_by_one(tmp_path):
         manifest = msgspec.json.decode((run / "run.json").read_bytes())
         manifest["environments"]["other"] = {"max_reward": 5.0, "num_expected": 60}
         (run / "run.json").write_bytes(msgspec.json.encode(manifest))
-    done = gym("compare", "a", "b")
-    assert done.exit_code == 0
+    done = gym("compare", "a", "b", exit_code=0)
     assert "PASS: each environment is judged separately" in done.stdout
     assert "flaky         0 tasks" in done.stdout
-    undecided = gym("compare", "a", "b", "--margin", "0")
-    assert undecided.exit_code == 5
+    undecided = gym("compare", "a", "b", "--margin", "0", exit_code=5)
     assert "INCONCLUSIVE: arithmetic: the difference is so close to the margin" in undecided.stdout
 
 
 def test_another_metric_is_compared(runs):
     assert "pass@2" in gym("compare", "base", "worse", "--metric", "pass@2").stdout
-    done = gym("compare", "base", "worse", "--metric", "majority@2")
-    assert done.exit_code == 2
+    done = gym("compare", "base", "worse", "--metric", "majority@2", exit_code=2)
     assert "error: --metric majority@2: cannot be compared" in done.stderr
 
 
 def test_what_nemo_gym_does_not_say_is_said(tmp_path):
     write_lines(tmp_path / "a.jsonl", [nemo(f"t{n}", float(n % 3 > 0)) for n in range(12)])
-    done = gym("compare", "a.jsonl", "a.jsonl")
-    assert done.exit_code == 5
+    done = gym("compare", "a.jsonl", "a.jsonl", exit_code=5)
     assert "warning: a.jsonl does not record for arithmetic: version, options" in done.stderr
 
 
 def test_a_line_that_was_not_finished_is_left_out_with_a_warning(runs, tmp_path):
     rollouts = tmp_path / "worse" / "rollouts.jsonl"
     rollouts.write_bytes(rollouts.read_bytes()[:-9])
-    done = gym("compare", "base", "worse")
-    assert done.exit_code == 3
+    done = gym("compare", "base", "worse", exit_code=3)
     assert "worse/rollouts.jsonl: the last line was not finished" in done.stderr
     assert "coverage is 100.0% in A and 99.6% in B" in done.stderr
     assert "tasks  scored  coverage  mean reward  strict mean\n" in done.stdout
@@ -278,8 +261,7 @@ def several(runs, tmp_path):
 
 
 def test_several_runs_have_a_row_each(several):
-    done = gym("compare", "base", "again", "worse")
-    assert done.exit_code == 3
+    done = gym("compare", "base", "again", "worse", exit_code=3)
     rows = done.stdout.splitlines()[:4]
     assert rows[0].split()[:4] == ["mean_reward", "tasks", "mean", "95"]
     assert [row.split()[0] for row in rows[1:]] == ["base", "again", "worse"]
@@ -310,8 +292,7 @@ def test_several_runs_end_by_the_worst_verdict(several, tmp_path, names, code):
 
 
 def test_several_runs_are_one_object_of_json(several):
-    done = gym("compare", "base", "again", "worse", "--json")
-    assert done.exit_code == 3
+    done = gym("compare", "base", "again", "worse", "--json", exit_code=3)
     found = msgspec.json.decode(done.stdout, type=ComparisonReports)
     assert [(one.a.run, one.b.run, one.verdict) for one in found.comparisons] == [
         ("base", "again", "PASS"),

@@ -28,7 +28,7 @@ from gymcli.commands.console import (
     warn,
 )
 from gymcli.commands.signals import run_async
-from tests.commands.running import (
+from tests.builders import (
     HOSTILE,
     UNSAFE,
     clean_environment,
@@ -433,11 +433,9 @@ def test_guard_descriptors_leaves_streams_that_stand_in(capsys):
 
 
 @needs_full
-def test_a_log_that_cannot_be_written_is_warned_of_once(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_log_that_cannot_be_written_is_warned_of_once(tmp_path, working_folder):
     write_sums(tmp_path / "t.jsonl", 2)
-    done = gym_line("--log-file /dev/full collect t.jsonl --model oracle --out run")
-    assert done.exit_code == 0
+    done = gym_line("--log-file /dev/full collect t.jsonl --model oracle --out run", exit_code=0)
     warnings = [line for line in done.stderr.splitlines() if line.startswith("warning: ")]
     assert warnings == [f"warning: /dev/full: cannot be written: {os.strerror(28)}"]
 

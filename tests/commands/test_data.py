@@ -8,7 +8,7 @@ import pytest
 
 import gymcli
 from gymcli.environment.registry import shipped_tasks
-from tests.commands.running import (
+from tests.builders import (
     HOSTILE,
     UNSAFE,
     clean_environment,
@@ -31,17 +31,15 @@ def write(name, *rows):
 
 
 def test_data_lists_its_commands():
-    done = gym("data", "--help")
-    assert done.exit_code == 0
+    done = gym("data", "--help", exit_code=0)
     for name in ("validate", "select", "render", "generate", "stats", "pull"):
         assert f"\n  {name} " in done.stdout
 
 
 def test_validate_prints_problems_and_ends_with_2():
     path = write("t.jsonl", {"id": "a", "prompt": "?"}, {"prompt": 3}, {"id": "a", "prompt": "!"})
-    done = gym("data", "validate", path)
+    done = gym("data", "validate", path, exit_code=2)
 
-    assert done.exit_code == 2
     lines = done.stdout.splitlines()
     assert lines[0] == 't.jsonl:2: "prompt" must be text, or a list of chat messages'
     assert lines[1].startswith('t.jsonl:3: another row, t.jsonl:1, has the same id "a"')
@@ -57,9 +55,10 @@ def test_validate_names_a_file_as_it_is_called():
 
 def test_validate_reports_json():
     row = {"id": "a", "prompt": "?"}
-    done = gym("data", "validate", write("t.jsonl", row, row), "--env", "arithmetic", "--json")
+    done = gym(
+        "data", "validate", write("t.jsonl", row, row), "--env", "arithmetic", "--json", exit_code=2
+    )
 
-    assert done.exit_code == 2
     report = msgspec.json.decode(done.stdout)
     assert report["problems"][0] == {
         "place": "t.jsonl:1",
@@ -77,9 +76,8 @@ def test_validate_reports_json():
 def test_validate_of_good_rows_ends_well():
     path = write_sums(Path("t.jsonl"), 3)
     path.write_bytes(path.read_bytes() * 2)
-    done = gym("data", "validate", path, "--env", "arithmetic")
+    done = gym("data", "validate", path, "--env", "arithmetic", exit_code=0)
 
-    assert done.exit_code == 0
     assert done.stdout == "6 rows, 3 tasks, 0 wrong (fields and tools checked)\n"
     assert done.stderr == "warning: 3 rows are copies of others: each adds an attempt to its task\n"
 
@@ -97,9 +95,13 @@ def test_commands_name_a_field_in_one_line():
 
 
 def test_validate_escapes_what_rows_say():
-    done = gym("data", "validate", write("t.jsonl", *({"id": HOSTILE, "n": n} for n in range(2))))
+    done = gym(
+        "data",
+        "validate",
+        write("t.jsonl", *({"id": HOSTILE, "n": n} for n in range(2))),
+        exit_code=2,
+    )
 
-    assert done.exit_code == 2
     assert not set(UNSAFE) & set(done.output)
 
 
@@ -123,25 +125,24 @@ def test_render_writes_over_nothing_that_it_reads():
     prompt.write_text("user: What?\n")
     for out in (rows, prompt):
         before = out.read_bytes()
-        done = gym("data", "render", rows, "--prompt", prompt, "--limit", "1", "-o", out)
-        assert done.exit_code == 2
+        done = gym(
+            "data", "render", rows, "--prompt", prompt, "--limit", "1", "-o", out, exit_code=2
+        )
         assert f"{out}: is an input and would be overwritten" in done.stderr
         assert out.read_bytes() == before
 
 
 def test_render_takes_the_first_rows():
     path = write("t.jsonl", {"name": "a", "prompt": "?"}, {"name": "b", "prompt": "!"}, {})
-    done = gym("data", "render", path, "--limit", "2", "--id-field", "name")
+    done = gym("data", "render", path, "--limit", "2", "--id-field", "name", exit_code=0)
 
-    assert done.exit_code == 0
     assert [msgspec.json.decode(line)["name"] for line in done.stdout.splitlines()] == ["a", "b"]
 
 
 def test_render_of_a_wrong_row_leaves_no_file():
     path = write("t.jsonl", {"prompt": "?"}, {"answer": 1})
-    done = gym("data", "render", path, "-o", "out.jsonl")
+    done = gym("data", "render", path, "-o", "out.jsonl", exit_code=2)
 
-    assert done.exit_code == 2
     assert done.stderr.startswith("error: t.jsonl:2: no prompt")
     assert [path.name for path in Path().iterdir()] == ["t.jsonl"]
 
@@ -149,12 +150,10 @@ def test_render_of_a_wrong_row_leaves_no_file():
 def test_rendered_rows_are_collected_without_a_template():
     Path("p.yaml").write_text('user: "What is {a} + {b}?"')
     path = write("raw.jsonl", {"a": 1, "b": 2, "answer": 3}, {"a": 2, "b": 2, "answer": 4})
-    assert gym("data", "render", path, "--prompt", "p.yaml", "-o", "plain.jsonl").exit_code == 0
+    gym("data", "render", path, "--prompt", "p.yaml", "-o", "plain.jsonl", exit_code=0)
     options = ("--env", "arithmetic", "--model", "oracle", "--quiet")
-    assert (
-        gym("collect", "raw.jsonl", "--prompt", "p.yaml", *options, "--out", "raw").exit_code == 0
-    )
-    assert gym("collect", "plain.jsonl", *options, "--out", "plain").exit_code == 0
+    gym("collect", "raw.jsonl", "--prompt", "p.yaml", *options, "--out", "raw", exit_code=0)
+    gym("collect", "plain.jsonl", *options, "--out", "plain", exit_code=0)
 
     raw, plain = (
         {
@@ -189,9 +188,8 @@ def test_generate_takes_number_and_seed():
 
 
 def test_generate_leaves_no_part_of_a_file():
-    done = gym("data", "generate", "arithmetic", "-n", "362", "-o", "tasks.jsonl")
+    done = gym("data", "generate", "arithmetic", "-n", "362", "-o", "tasks.jsonl", exit_code=2)
 
-    assert done.exit_code == 2
     assert done.stderr.startswith(
         "error: environment arithmetic cannot generate 362 rows: ValueError"
     )
@@ -284,9 +282,8 @@ def test_stats_prints_numbers():
         "params": {"temperature": 1},
     }
     path = write("t.jsonl", row, {**row, "id": "b"}, {"prompt": 3})
-    done = gym("data", "stats", path)
+    done = gym("data", "stats", path, exit_code=0)
 
-    assert done.exit_code == 0
     assert done.stderr == ("warning: 1 rows are wrong and not counted; run gym data validate\n")
     lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
     assert lines[:3] == [
@@ -322,16 +319,14 @@ def test_stats_reports_json():
 
 
 def test_stats_of_nothing_is_a_mistake():
-    done = gym("data", "stats", write("t.jsonl", {"answer": 1}))
+    done = gym("data", "stats", write("t.jsonl", {"answer": 1}), exit_code=2)
 
-    assert done.exit_code == 2
     assert done.stderr == "error: t.jsonl: no row is a task; run gym data validate\n"
 
 
 def test_pull_writes_and_says_what_it_left_out():
     path = write("t.jsonl", {"prompt": "?"}, {"prompt": 3})
-    done = gym("data", "pull", path, "-o", "out.jsonl")
-    assert done.exit_code == 2
+    done = gym("data", "pull", path, "-o", "out.jsonl", exit_code=2)
     assert done.stderr.startswith('error: t.jsonl:2: "prompt" must be text')
     assert not Path("out.jsonl").exists()
 
@@ -340,7 +335,7 @@ def test_pull_writes_and_says_what_it_left_out():
     warned, wrote = done.stderr.splitlines()
     assert warned.startswith('warning: t.jsonl:2: "prompt" must be text')
     assert wrote == "wrote out.jsonl.gz: 1 row, 1 left out"
-    assert gym("data", "validate", "out.jsonl.gz").exit_code == 0
+    gym("data", "validate", "out.jsonl.gz", exit_code=0)
 
 
 @pytest.mark.parametrize(
@@ -391,8 +386,7 @@ def test_render_writes_prompts_for_verl():
         "open": "no prompt: its environment opens the conversation",
     }
     for name, reason in refused.items():
-        done = gym("data", "render", f"{name}.jsonl", "--to", "verl", "-o", "x.jsonl")
-        assert done.exit_code == 2
+        done = gym("data", "render", f"{name}.jsonl", "--to", "verl", "-o", "x.jsonl", exit_code=2)
         assert done.stderr.startswith(f"error: {name}.jsonl:1: {reason}")
     done = gym("data", "render", path, "-o", "x.parquet")
     assert "only render --to verl writes Parquet" in done.stderr
@@ -416,8 +410,7 @@ def test_render_names_the_environment_of_rows_that_name_none():
 @pytest.mark.parametrize("command", ["render", "pull"])
 def test_that_a_table_is_read_as_windows_1252_is_said_once(command):
     Path("t.csv").write_bytes("prompt;answer\nGröße?;ä\n".encode("cp1252"))
-    done = gym("data", command, "t.csv", "-o", "t.jsonl")
+    done = gym("data", command, "t.csv", "-o", "t.jsonl", exit_code=0)
 
-    assert done.exit_code == 0
     assert done.stderr.count("t.csv: is not UTF-8 and is read as Windows-1252") == 1
     assert lines_of(Path("t.jsonl"))[0]["answer"] == "ä"

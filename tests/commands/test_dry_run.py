@@ -7,7 +7,7 @@ import pytest
 
 from gymcli.mock import MockAnswer
 from gymcli.types import Usage
-from tests.commands.running import FLAKY, add_up, gym, write_sums
+from tests.builders import FLAKY, add_up, gym, write_sums
 
 PRICED = """[models.priced]
 base_url = "http://127.0.0.1:9/v1"
@@ -19,24 +19,21 @@ base_url = "http://127.0.0.1:9/v1"
 
 
 @pytest.fixture
-def ask(tmp_path, monkeypatch, mock_server):
+def ask(working_folder, mock_server):
     """Return the arguments that collect ten sums from a mock server that can add."""
-    monkeypatch.chdir(tmp_path)
     mock_server.behaviour = add_up
     tasks = write_sums(Path("sums.jsonl"), 10)
     return ("collect", tasks, "--model", "m", "--base-url", mock_server.base_url)
 
 
 @pytest.fixture
-def plan(tmp_path, monkeypatch):
+def plan(working_folder):
     """Return a function that plans a run of tasks and returns what is printed before a request."""
-    monkeypatch.chdir(tmp_path)
     Path("gym.toml").write_text(PRICED)
     tasks = write_sums(Path("sums.jsonl"), 10)
 
     def plan_run(*arguments, tasks=tasks):
-        done = gym("collect", tasks, "--dry-run", *arguments)
-        assert done.exit_code == 0, done.stderr
+        done = gym("collect", tasks, "--dry-run", *arguments, exit_code=0)
         texts = done.stdout.replace("first request (not sent):\n", "")
         return [
             line for line in texts.splitlines() if not line.startswith(("{", "}", '  "', "    "))
@@ -47,8 +44,9 @@ def plan(tmp_path, monkeypatch):
 
 def test_shows_the_first_request_and_sends_nothing(ask, mock_server):
     """The request it shows is byte for byte the one that is sent."""
-    done = gym(*ask, "--dry-run", "--seed", "3", "--temperature", "0.5", "--repeats", "2")
-    assert done.exit_code == 0
+    done = gym(
+        *ask, "--dry-run", "--seed", "3", "--temperature", "0.5", "--repeats", "2", exit_code=0
+    )
     assert mock_server.num_requests == 0
     assert sorted(path.name for path in Path().iterdir()) == ["sums.jsonl"]
     plan, _, request = done.stdout.partition("\n\n")
@@ -64,8 +62,7 @@ def test_shows_the_first_request_and_sends_nothing(ask, mock_server):
     assert shown == mock_server.requests[0].body
 
 
-def test_shows_tools_and_what_is_done(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_shows_tools_and_what_is_done(working_folder):
     gym("collect", "example_multi_step", "--model", "oracle", "--limit", "2", "--out", "run")
     before = {path.name: path.read_bytes() for path in Path("run").iterdir()}
     line = ("collect", "example_multi_step", "--model", "oracle", "--out", "run", "--dry-run")
@@ -73,14 +70,12 @@ def test_shows_tools_and_what_is_done(tmp_path, monkeypatch):
     assert "scored        2, left 82" in done.stdout
     assert '"name": "get_synonym_value"' in done.stdout
     assert {path.name: path.read_bytes() for path in Path("run").iterdir()} == before
-    mismatch = gym(*line, "--seed", "5")
-    assert mismatch.exit_code == 2
+    mismatch = gym(*line, "--seed", "5", exit_code=2)
     assert "made with other settings: seed" in mismatch.stderr
 
 
 def test_json_prints_one_object(ask, mock_server):
-    done = gym(*ask, "--dry-run", "--json", "--repeats", "2", "--limit", "3")
-    assert done.exit_code == 0
+    done = gym(*ask, "--dry-run", "--json", "--repeats", "2", "--limit", "3", exit_code=0)
     shown = msgspec.json.decode(done.stdout)
     assert shown.keys() == {"plan", "estimate", "request"}
     assert shown["request"]["model"] == "m"
@@ -93,13 +88,13 @@ def test_json_prints_one_object(ask, mock_server):
     assert mock_server.num_requests == 0
 
 
-def test_names_what_keeps_the_first_attempt_from_starting(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_names_what_keeps_the_first_attempt_from_starting(working_folder):
     broken = 'async def setup(self):\n        raise OSError("no\\n world")\n\n    async def oracle'
     Path("flaky.py").write_text(FLAKY.replace("async def oracle", broken))
     tasks = write_sums(Path("t.jsonl"), 1, env="flaky")
-    done = gym("collect", tasks, "--model", "oracle", "--env", "flaky.py:Flaky", "--dry-run")
-    assert done.exit_code == 4
+    done = gym(
+        "collect", tasks, "--model", "oracle", "--env", "flaky.py:Flaky", "--dry-run", exit_code=4
+    )
     assert done.stderr == "error: the first attempt cannot start: OSError: no world\n"
 
 
@@ -180,7 +175,7 @@ def test_turns_and_roles_that_are_not_counted_are_named(plan, tmp_path):
 def test_a_resumed_run_is_estimated_by_its_record(ask, mock_server):
     usage = Usage(prompt_tokens=30, completion_tokens=5)
     mock_server.behaviour = lambda request: MockAnswer(text="It is 1.", usage=usage)
-    assert gym(*ask, "--out", "run", "--limit", "2").exit_code == 0
+    gym(*ask, "--out", "run", "--limit", "2", exit_code=0)
     done = gym(*ask, "--out", "run", "--dry-run")
     assert (
         "              at the rate of the attempts on record: prompts 240, answers 40\n"

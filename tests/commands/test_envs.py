@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gymcli.cli import app
-from tests.commands.running import NO_ENDPOINT, gym
+from tests.builders import NO_ENDPOINT, gym
 
 
 def shown(width, *arguments):
@@ -113,17 +113,15 @@ def test_envs_chooses_by_every_property_that_is_given():
 
 
 def test_envs_names_the_values_when_nothing_matches():
-    done = gym("envs", "--capability", "flying")
+    done = gym("envs", "--capability", "flying", exit_code=2)
 
-    assert done.exit_code == 2
     assert "no environment has the capability 'flying'" in done.stderr
     assert "multiple intents" in done.stderr
 
 
 def test_envs_refuses_a_choice_with_a_name():
-    done = gym("envs", "mcqa", "--domain", "general")
+    done = gym("envs", "mcqa", "--domain", "general", exit_code=2)
 
-    assert done.exit_code == 2
     assert "leave out mcqa" in done.stderr
 
 
@@ -141,17 +139,15 @@ def test_envs_says_why_a_plug_in_cannot_be_had(tmp_path, monkeypatch):
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: riddles\nVersion: 1.0\n")
     (package / "entry_points.txt").write_text("[gymcli.envs]\nriddles = riddles_of_nobody\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    done = gym("envs")
-    assert done.exit_code == 0
+    done = gym("envs", exit_code=0)
     row = " ".join(done.stdout.partition("\nriddles ")[2].split())
     assert row.startswith('environment "riddles" cannot be imported: ModuleNotFoundError')
     assert "arithmetic" in done.stdout
 
 
-def test_envs_describes_code(tmp_path, monkeypatch):
-    from tests.commands.running import FLAKY
+def test_envs_describes_code(working_folder):
+    from tests.builders import FLAKY
 
-    monkeypatch.chdir(tmp_path)
     Path("flaky.py").write_text(FLAKY)
     done = gym("envs", "flaky.py:Flaky")
     assert "description     Say anything.\n" in done.stdout

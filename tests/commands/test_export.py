@@ -13,15 +13,23 @@ from gymcli.commands.export import export
 from gymcli.data.exporters import EXPORTERS
 from gymcli.data.training_formats import ADVANTAGES, LOSSES
 from gymcli.mock.behaviours import last_user_text
-from tests.commands.running import add_up, gym, lines_of, write_sums
+from tests.builders import (
+    add_up,
+    failed,
+    gym,
+    lines,
+    lines_of,
+    scored,
+    with_tools,
+    write_run,
+    write_sums,
+)
 from tests.data.token_runs import ONE, TWO, write_token_run
-from tests.store.indexed_runs import failed, lines, scored, with_tools, write_run
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch):
+def run(working_folder):
     """Return a run of two tasks, and change to its folder."""
-    monkeypatch.chdir(tmp_path)
     return write_run(
         Path("run"),
         rollouts=[
@@ -48,8 +56,7 @@ def run(tmp_path, monkeypatch):
 def test_export_writes_each_format(run, to, name, num_rows):
     if to == "parquet":
         pytest.importorskip("pyarrow", reason="writing Parquet is an extra")
-    done = gym("export", run, "--to", to, "-o", name)
-    assert done.exit_code == 0, done.stderr
+    done = gym("export", run, "--to", to, "-o", name, exit_code=0)
     assert done.stdout.splitlines()[0] == f"rows          {num_rows}"
     data = Path(name).read_bytes()
     if name.endswith(".gz"):
@@ -85,8 +92,7 @@ def test_export_says_what_it_wrote_and_left_out(run):
 
 
 def test_export_takes_what_an_expression_selects(run):
-    done = gym("export", run, "--to", "jsonl", "-o", "x.jsonl", "--where", "0 < avg < 1")
-    assert done.exit_code == 0
+    gym("export", run, "--to", "jsonl", "-o", "x.jsonl", "--where", "0 < avg < 1", exit_code=0)
     assert [row["attempt"] for row in lines_of(Path("x.jsonl"))] == [0, 1]
     whole = gym("export", "x.jsonl", "--to", "sft", "-o", "y.jsonl", "--where", "best == 1")
     assert whole.stdout.startswith("rows          2")
@@ -94,8 +100,7 @@ def test_export_takes_what_an_expression_selects(run):
 
 @pytest.mark.parametrize("form", [["--completion"], ["--loss", "completion"]])
 def test_export_gives_completions(run, form):
-    done = gym("export", run, "--to", "sft", *form, "-o", "x.jsonl")
-    assert done.exit_code == 0
+    done = gym("export", run, "--to", "sft", *form, "-o", "x.jsonl", exit_code=0)
     assert lines_of(Path("x.jsonl"))[0]["completion"] == [{"role": "assistant", "content": "yes"}]
     assert done.stderr.startswith("warning: 1 of 3 rollouts have a reward of 0 or less")
     assert "--where passed" in done.stderr
@@ -105,8 +110,7 @@ def test_export_gives_completions(run, form):
     ("name", "tokens"),
     [("x.jsonl", "x.tokens.jsonl"), ("y/rollouts.jsonl", "y/tokens.jsonl")],
 )
-def test_export_takes_token_ids_along(tmp_path, monkeypatch, name, tokens):
-    monkeypatch.chdir(tmp_path)
+def test_export_takes_token_ids_along(working_folder, name, tokens):
     Path("y").mkdir()
     run = write_token_run(Path("run"), [(with_tools("a"), TWO), (scored("b", reward=0.0), ONE)])
     done = gym("export", run, "--to", "jsonl", "-o", name, "--where", "task_id == 'a'")
@@ -114,7 +118,7 @@ def test_export_takes_token_ids_along(tmp_path, monkeypatch, name, tokens):
     assert len(lines_of(Path(tokens))) == 2
     options = ["--to", "tokens", "--advantage", "mean"]
     for source, advantages in ((name, [0.0]), (run, [0.0, 0.0])):
-        assert gym("export", source, *options, "-o", "rows.jsonl").exit_code == 0
+        gym("export", source, *options, "-o", "rows.jsonl", exit_code=0)
         assert [row["advantage"] for row in lines_of(Path("rows.jsonl"))] == advantages
     # No file is written for lines without ids, and the ids of the input stay.
     plain = write_run(Path("plain"), rollouts=[scored()])
@@ -144,8 +148,7 @@ def test_export_takes_token_ids_along(tmp_path, monkeypatch, name, tokens):
 )
 def test_export_refuses_what_makes_no_file(run, arguments, words):
     Path("x.jsonl").write_text("before")
-    done = gym("export", run, "-o", "x.jsonl", *arguments)
-    assert done.exit_code == 2
+    done = gym("export", run, "-o", "x.jsonl", *arguments, exit_code=2)
     assert words in done.stderr
     assert Path("x.jsonl").read_text() == "before"
     assert len(list(Path().iterdir())) == 2
@@ -160,7 +163,7 @@ def test_export_refuses_runs_that_are_not_there_or_twice(run):
 
 def test_export_writes_over_none_of_its_runs(run):
     before = Path("run/rollouts.jsonl").read_bytes()
-    assert gym("export", run, "--to", "jsonl", "-o", ".jsonl").exit_code == 0
+    gym("export", run, "--to", "jsonl", "-o", ".jsonl", exit_code=0)
     done = gym("export", run, "--to", "jsonl", "-o", "run/rollouts.jsonl", "--where", "passed")
     assert (done.exit_code, "is an input and would be overwritten" in done.stderr) == (2, True)
     assert Path("run/rollouts.jsonl").read_bytes() == before
@@ -173,8 +176,7 @@ def test_export_writes_over_none_of_its_runs(run):
 def test_export_says_that_a_line_is_unfinished(run):
     with Path("run/rollouts.jsonl").open("ab") as file:
         file.write(b'{"schema_version":1,"env":"qu')
-    done = gym("export", run, "--to", "sft", "-o", "x.jsonl")
-    assert done.exit_code == 0
+    done = gym("export", run, "--to", "sft", "-o", "x.jsonl", exit_code=0)
     assert "not finished when its writer stopped" in done.stderr
 
 
@@ -199,16 +201,14 @@ def add_up_or_not(request):
 
 
 def test_export_for_nemo_gym_is_read_and_scored_again_with_the_same_rewards(
-    tmp_path, monkeypatch, mock_server
+    working_folder, mock_server
 ):
     """The export of a run is verified and measured as a file of NeMo Gym."""
-    monkeypatch.chdir(tmp_path)
     mock_server.behaviour = add_up_or_not
     tasks = write_sums(Path("sums.jsonl"), 6)
     endpoint = ("--model", "m", "--base-url", mock_server.base_url)
-    done = gym("collect", tasks, *endpoint, "--repeats", "2", "--out", "run")
-    assert done.exit_code == 0, done.stderr
-    assert gym("export", "run", "--to", "nemo-gym", "-o", "ng.jsonl").exit_code == 0
+    gym("collect", tasks, *endpoint, "--repeats", "2", "--out", "run", exit_code=0)
+    gym("export", "run", "--to", "nemo-gym", "-o", "ng.jsonl", exit_code=0)
     ours, theirs = (
         msgspec.json.decode(gym("metrics", path, "--json").stdout) for path in ("run", "ng.jsonl")
     )

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from gymcli.data.validation import validate
-from tests.commands.running import FLAKY, gym, lines_of
+from tests.builders import FLAKY, gym, lines_of
 
 QUEST = '''from gymcli import Environment, Message, Score, Task
 
@@ -35,14 +35,22 @@ class Quest(Environment[Sum]):
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def folder(working_folder):
     Path("quest.py").write_text(QUEST)
 
 
 def test_collect_takes_what_code_generates_and_resumes():
-    done = gym("collect", "quest.py:Quest", "--model", "oracle", "--limit", "3", "--out", "run")
-    assert done.exit_code == 0
+    done = gym(
+        "collect",
+        "quest.py:Quest",
+        "--model",
+        "oracle",
+        "--limit",
+        "3",
+        "--out",
+        "run",
+        exit_code=0,
+    )
     assert done.stderr.startswith("quest.py:Quest: 60 tasks that it generates from seed 0\n")
     done = gym("collect", "quest.py", "--model", "oracle", "--limit", "5", "--out", "run")
     assert "2 attempts to go (3 already scored)" in done.stderr
@@ -54,7 +62,7 @@ def test_collect_takes_what_code_generates_and_resumes():
     [tasks] = msgspec.json.decode(Path("run/run.json").read_bytes())["tasks"]
     sha256 = hashlib.sha256(Path("quest.jsonl").read_bytes()).hexdigest()
     assert tasks == {"path": "quest.py", "sha256": sha256, "num_rows": 60}
-    assert gym("collect", "quest.py", "--model", "oracle", "--limit", "1").exit_code == 0
+    gym("collect", "quest.py", "--model", "oracle", "--limit", "1", exit_code=0)
     assert next(Path("runs").iterdir()).name.startswith("quest-oracle-")
 
 
@@ -71,26 +79,25 @@ def install(monkeypatch, name, code):
 
 def test_an_environment_of_a_package_stands_for_what_it_generates(monkeypatch):
     install(monkeypatch, "frozen", QUEST)
-    done = gym("collect", "frozen", "--model", "oracle", "--limit", "3", "--out", "run")
-    assert done.exit_code == 0, done.stderr
+    done = gym(
+        "collect", "frozen", "--model", "oracle", "--limit", "3", "--out", "run", exit_code=0
+    )
     assert done.stderr.startswith("frozen: 60 tasks that it generates from seed 0\n")
     rows = lines_of(Path("run/rollouts.jsonl"))
     assert {(row["env"], row["reward"]) for row in rows} == {("frozen", 1.0)}
-    done = gym("collect", "frozen", "arithmetic", "--model", "oracle", "--limit", "2")
-    assert done.exit_code == 0, done.stderr
+    done = gym("collect", "frozen", "arithmetic", "--model", "oracle", "--limit", "2", exit_code=0)
     assert "4 attempts to go" in done.stderr
 
     assert gym("data", "validate", "frozen").stdout.startswith("60 rows, 60 tasks, 0 wrong")
     rendered = gym("data", "render", "frozen", "--limit", "1")
     assert msgspec.json.decode(rendered.stdout)["env"] == "frozen"
-    assert gym("data", "select", "run", "-o", "run.jsonl").exit_code == 0
+    gym("data", "select", "run", "-o", "run.jsonl", exit_code=0)
     assert [row["id"] for row in lines_of(Path("run.jsonl"))] == ["t0", "t1", "t2"]
-    assert gym("data", "select", "frozen", "mcqa", "-o", "mixed.jsonl").exit_code == 0
+    gym("data", "select", "frozen", "mcqa", "-o", "mixed.jsonl", exit_code=0)
 
     assert 'did you mean "frozen"' in gym("collect", "frozn", "--model", "oracle").stderr
     install(monkeypatch, "barren", FLAKY)
-    done = gym("collect", "barren", "--model", "oracle")
-    assert done.exit_code == 2
+    done = gym("collect", "barren", "--model", "oracle", exit_code=2)
     assert "barren: generates no tasks: give a tasks file with --env barren" in done.stderr
 
 
@@ -100,9 +107,8 @@ def test_an_endless_generator_ends():
     )
     done = gym("collect", "quest.py", "--model", "oracle", "--out", "run")
     assert (done.exit_code, len(lines_of(Path("run/rollouts.jsonl")))) == (0, 60)
-    assert gym("check", "quest.py").exit_code == 0
-    done = gym("data", "generate", "quest.py", "-n", "2", "-o", "quest.jsonl")
-    assert done.exit_code == 2
+    gym("check", "quest.py", exit_code=0)
+    done = gym("data", "generate", "quest.py", "-n", "2", "-o", "quest.jsonl", exit_code=2)
     assert done.stderr == "error: environment quest generated 3 rows, not 2\n"
 
 
@@ -129,9 +135,8 @@ def test_code_without_tasks_is_refused(arguments, reason):
     Path("flaky.py").write_text(FLAKY)
     Path("broken.py").write_text(QUEST.replace("rng.randint(1, 9)", "rng.choice([])"))
     Path("none.py").write_text(QUEST.replace("range(num)", "range(0)"))
-    done = gym("collect", *arguments, "--model", "oracle")
+    done = gym("collect", *arguments, "--model", "oracle", exit_code=2)
 
-    assert done.exit_code == 2
     assert reason in done.stderr
 
 

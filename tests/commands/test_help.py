@@ -13,7 +13,7 @@ from gymcli.cli import app, load_command
 from gymcli.command_line import Heading
 from gymcli.commands.collect import EXAMPLES
 from gymcli.commands.help import HelpCommand
-from tests.commands.running import NO_ENDPOINT, gym
+from tests.builders import NO_ENDPOINT, gym
 
 COLLECT_HEADINGS = [
     "What to run",
@@ -92,9 +92,8 @@ def test_help_fits_the_terminal_and_cuts_nothing(width):
                 assert " ".join(one.help.split("\n\n")[0].split()) in words
 
 
-def test_examples_can_be_parsed(tmp_path, monkeypatch):
+def test_examples_can_be_parsed(tmp_path, working_folder):
     """They name options, environments and benchmarks that exist."""
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "tasks.jsonl").write_text(
         '{"prompt": "?", "options": [{"A": "a"}], "expected_answer": "A"}'
     )
@@ -109,8 +108,7 @@ def test_examples_can_be_parsed(tmp_path, monkeypatch):
         if "--base-url" in line:
             at = line.index("--base-url")
             del line[at : at + 2]
-        done = gym(*line, "--dry-run")
-        assert done.exit_code == 0, done.output
+        gym(*line, "--dry-run", exit_code=0)
 
 
 @pytest.mark.parametrize(
@@ -174,8 +172,7 @@ def test_a_missing_argument_is_named_with_the_usage():
 
 
 def test_docs_lists_and_prints_pages():
-    listed = gym("docs")
-    assert listed.exit_code == 0
+    listed = gym("docs", exit_code=0)
     assert re.search(r"^mock +The mock server$", listed.stdout, re.MULTILINE)
     longest = r"^tutorials/several-environments  Several environments"
     assert re.search(longest, listed.stdout, re.MULTILINE)
@@ -194,4 +191,4 @@ def test_help_names_pages_that_exist():
         text = help_of(*path)
         assert not re.search(r"docs/\w+\.md", text), path
         for page in re.findall(r"`gym docs (\S+)`", text):
-            assert gym("docs", page).exit_code == 0
+            gym("docs", page, exit_code=0)

@@ -6,30 +6,26 @@ from typing import get_args
 import pytest
 
 from gymcli.commands.init import Pattern
-from tests.commands.running import gym, gym_line
+from tests.builders import gym, gym_line
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pattern", get_args(Pattern))
-def test_init_and_what_it_tells_to_do(tmp_path, monkeypatch, pattern):
-    monkeypatch.chdir(tmp_path)
-    done = gym("init", "demo_env", "--pattern", pattern)
-    assert done.exit_code == 0
+def test_init_and_what_it_tells_to_do(working_folder, pattern):
+    done = gym("init", "demo_env", "--pattern", pattern, exit_code=0)
     assert "wrote demo_env.py, test_demo_env.py and demo_env.jsonl (60 tasks)\n" in done.stderr
     check, collect = done.stdout.splitlines()
     assert check == "gym check demo_env.py:DemoEnv"
     assert done.stderr.splitlines()[-1].endswith(": python -m pytest test_demo_env.py")
     assert ("--role judge=oracle" in collect) == (pattern == "judge")
     assert ("--role user=oracle" in collect) == (pattern == "simulated-user")
-    assert gym_line(check.removeprefix("gym ")).exit_code == 0
-    collected = gym_line(collect.removeprefix("gym "))
-    assert collected.exit_code == 0
+    gym_line(check.removeprefix("gym "), exit_code=0)
+    collected = gym_line(collect.removeprefix("gym "), exit_code=0)
     assert collected.stderr.splitlines()[-1].startswith("60/60 ")
     assert collected.stderr.splitlines()[-1].endswith(" mean reward 1.000")
 
 
-def test_init_begins_with_a_single_step(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_init_begins_with_a_single_step(working_folder):
     gym("init", "demo_env")
     assert 'Properties("single-step"' in Path("demo_env.py").read_text()
 
@@ -42,19 +38,15 @@ def test_init_begins_with_a_single_step(tmp_path, monkeypatch):
         ((), "gym init: needs NAME; usage: gym init NAME; gym init --help explains it"),
     ],
 )
-def test_init_used_wrongly(tmp_path, monkeypatch, arguments, reason):
-    monkeypatch.chdir(tmp_path)
-    done = gym("init", *arguments)
-    assert done.exit_code == 2
+def test_init_used_wrongly(tmp_path, working_folder, arguments, reason):
+    done = gym("init", *arguments, exit_code=2)
     assert reason in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
-def test_init_twice(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_init_twice(tmp_path, working_folder):
     gym("init", "demo_env")
     before = {path: path.read_bytes() for path in tmp_path.glob("*.*")}
-    done = gym("init", "demo_env", "--pattern", "game")
-    assert done.exit_code == 2
+    done = gym("init", "demo_env", "--pattern", "game", exit_code=2)
     assert "error: demo_env.py: already exists; nothing was written\n" in done.stderr
     assert {path: path.read_bytes() for path in tmp_path.glob("*.*")} == before

@@ -13,15 +13,14 @@ from gymcli.mock.process import serving
 from gymcli.secrets import NOTHING_SECRET
 from gymcli.store.locking import RunLock
 from gymcli.store.run_directory import new_run_directory
-from tests.commands.running import add_up, gym, lines_of, write_sums
+from tests.builders import add_up, gym, lines_of, write_sums
 
 TIMES = ("latency",)
 
 
 @pytest.fixture
-def ask(tmp_path, monkeypatch, mock_server):
+def ask(working_folder, mock_server):
     """Return the arguments that collect 20 sums, of which a few are wrong and a few fail."""
-    monkeypatch.chdir(tmp_path)
     mock_server.behaviour = add_up_mostly
     tasks = write_sums(Path("sums.jsonl"), 20)
     endpoint = ("--model", "m", "--base-url", mock_server.base_url)
@@ -39,8 +38,7 @@ def collect_shards(ask, num_shards, *more):
     """Collect each shard into its own run."""
     runs = [f"s{number}" for number in range(1, num_shards + 1)]
     for number, run in enumerate(runs, 1):
-        done = gym(*ask, *more, "--shard", f"{number}/{num_shards}", "--out", run)
-        assert done.exit_code == 0, done.stderr
+        gym(*ask, *more, "--shard", f"{number}/{num_shards}", "--out", run, exit_code=0)
     return runs
 
 
@@ -73,10 +71,9 @@ def test_shards_merged_equal_the_run_of_all(ask, order):
         b'{"env": "string_match", "prompt": "What is 2 + 0?", "expected_answer": "It is 2."}\n'
     )
     ask = (*ask, "more.jsonl", "--repeats", "3", "--limit", "18")
-    assert gym(*ask, "--out", "whole").exit_code == 0
+    gym(*ask, "--out", "whole", exit_code=0)
     collect_shards(ask, 4)
-    done = gym("merge", *(f"s{number}" for number in order), "-o", "merged")
-    assert done.exit_code == 0, done.stderr
+    done = gym("merge", *(f"s{number}" for number in order), "-o", "merged", exit_code=0)
     assert "are not scored; run them with gym collect" in done.stderr
     assert metrics_of("merged") == metrics_of("whole")
     whole, merged = manifest_of("whole"), manifest_of("merged")
@@ -97,15 +94,14 @@ def test_shards_hold_each_task_once_whatever_is_beside_it(ask):
     rows = lines_of(Path("sums.jsonl"))
     Path("sums.jsonl").write_bytes(b"".join(msgspec.json.encode(r) + b"\n" for r in rows[::-2]))
     left = {row["id"] for row in rows[::-2]}
-    done = gym(*ask, "--shard", "2/3", "--out", "again")
-    assert done.exit_code == 0
+    gym(*ask, "--shard", "2/3", "--out", "again", exit_code=0)
     assert tasks_of("again") == tasks[1] & left
 
 
 def test_a_shard_says_what_it_is(ask):
     done = gym(*ask, "--shard", "2/4", "--dry-run")
     assert "\nshard         2/4\n" in done.stdout
-    assert gym(*ask, "--shard", "2/4").exit_code == 0
+    gym(*ask, "--shard", "2/4", exit_code=0)
     (run,) = Path("runs").iterdir()
     assert run.name.endswith("-shard-2-of-4")
     manifest = msgspec.json.decode((run / "run.json").read_bytes())
@@ -117,19 +113,17 @@ def test_a_shard_says_what_it_is(ask):
 @pytest.mark.parametrize(("first", "second"), [("1/2", "2/2"), ("1/2", ""), ("", "1/2")])
 def test_another_shard_does_not_go_on_with_a_run(ask, first, second):
     shard = {text: ("--shard", text) if text else () for text in (first, second)}
-    assert gym(*ask, *shard[first], "--out", "run").exit_code == 0
+    gym(*ask, *shard[first], "--out", "run", exit_code=0)
     before = Path("run", "rollouts.jsonl").read_bytes()
-    done = gym(*ask, *shard[second], "--out", "run")
-    assert done.exit_code == 2
+    done = gym(*ask, *shard[second], "--out", "run", exit_code=2)
     assert "to resume it, or use another --out" in done.stderr
     assert Path("run", "rollouts.jsonl").read_bytes() == before
-    assert gym(*ask, *shard[first], "--out", "run").exit_code == 0
+    gym(*ask, *shard[first], "--out", "run", exit_code=0)
 
 
 @pytest.mark.parametrize("text", ["0/2", "3/2", "2"])
 def test_a_shard_that_there_is_not_is_refused(ask, text):
-    done = gym(*ask, "--shard", text)
-    assert done.exit_code == 2
+    done = gym(*ask, "--shard", text, exit_code=2)
     assert "--shard" in done.stderr
 
 
@@ -141,34 +135,31 @@ def test_a_shard_without_tasks_is_a_run_that_merges(ask, mock_server):
     assert len(empty) == 2
     assert mock_server.num_requests == 1
     number = empty[0].removeprefix("s")
-    again = gym(*ask, "--shard", f"{number}/3", "--out", empty[0])
-    assert again.exit_code == 0
+    again = gym(*ask, "--shard", f"{number}/3", "--out", empty[0], exit_code=0)
     assert f"{empty[0]}: no task is in shard {number}/3; nothing to do\n" in again.stderr
-    assert gym(*ask, "--shard", f"{number}/3", "--out", "new", "--dry-run").exit_code == 0
+    gym(*ask, "--shard", f"{number}/3", "--out", "new", "--dry-run", exit_code=0)
     as_json = gym(*ask, "--shard", f"{number}/3", "--out", "new", "--dry-run", "--json")
     assert msgspec.json.decode(as_json.stdout)["request"] is None
     done = gym("merge", *runs, "-o", "merged", "--json")
     assert (done.exit_code, done.stderr) == (0, "")
     numbers = msgspec.json.decode(done.stdout)
     assert (numbers["run"], numbers["num_expected"], numbers["num_scored"]) == ("merged", 1, 1)
-    assert gym("merge", *empty, "-o", "nothing", "--json").exit_code == 0
+    gym("merge", *empty, "-o", "nothing", "--json", exit_code=0)
 
 
 def test_what_a_merged_run_lacks_is_collected_into_it(ask, mock_server):
     """A missing shard is named and expected; the command without --shard runs only that shard."""
     collect_shards(ask, 4)
     shutil.rmtree("s3")
-    done = gym("merge", "s1", "s2", "s4", "-o", "merged", "--json")
-    assert done.exit_code == 0
+    done = gym("merge", "s1", "s2", "s4", "-o", "merged", "--json", exit_code=0)
     assert "1 shard is missing, whose attempts are expected: 3/4\n" in done.stderr
     assert msgspec.json.decode(done.stdout)["num_expected"] == 20
     mock_server.behaviour = add_up
     num_there = len(lines_of(Path("merged", "rollouts.jsonl")))
     num_before = mock_server.num_requests
-    late = gym("merge", "merged", "s1", "-o", "late")
-    assert late.exit_code == 2
+    late = gym("merge", "merged", "s1", "-o", "late", exit_code=2)
     assert "merged: was merged without shard 3/4" in late.stderr
-    assert gym(*ask, "--out", "merged").exit_code == 0
+    gym(*ask, "--out", "merged", exit_code=0)
     assert "missing_shards" not in manifest_of("merged")
     assert mock_server.num_requests - num_before == 20 - num_there
     assert len(lines_of(Path("merged", "rollouts.jsonl"))) == 20
@@ -177,8 +168,8 @@ def test_what_a_merged_run_lacks_is_collected_into_it(ask, mock_server):
 def test_runs_of_two_halves_merge(ask):
     write_sums(Path("half.jsonl"), 30)
     Path("half.jsonl").write_bytes(b"".join(Path("half.jsonl").read_bytes().splitlines(True)[20:]))
-    assert gym(*ask, "--out", "a").exit_code == 0
-    assert gym("collect", "half.jsonl", *ask[2:], "--out", "b").exit_code == 0
+    gym(*ask, "--out", "a", exit_code=0)
+    gym("collect", "half.jsonl", *ask[2:], "--out", "b", exit_code=0)
     numbers = msgspec.json.decode(gym("merge", "a", "b", "-o", "merged", "--json").stdout)
     assert numbers["num_expected"] == 30
     manifest = msgspec.json.decode(Path("merged", "run.json").read_bytes())
@@ -188,20 +179,18 @@ def test_runs_of_two_halves_merge(ask):
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 def test_rollouts_alone_go_into_a_file(ask, suffix):
     collect_shards(ask, 2)
-    done = gym("merge", "s1", "s2", "-o", f"all.jsonl{suffix}")
-    assert done.exit_code == 0
+    done = gym("merge", "s1", "s2", "-o", f"all.jsonl{suffix}", exit_code=0)
     written = Path(f"all.jsonl{suffix}").read_bytes()
     there = b"".join(Path(run, "rollouts.jsonl").read_bytes() for run in ("s1", "s2"))
     assert (gzip.decompress(written) if suffix else written) == there
     assert f"rollouts      {there.count(b'}' + bytes([10]))}\n" in done.stdout
-    again = gym("merge", "s1", "s2", "-o", f"all.jsonl{suffix}")
-    assert again.exit_code == 2
+    again = gym("merge", "s1", "s2", "-o", f"all.jsonl{suffix}", exit_code=2)
     assert "already exists" in again.stderr
 
 
 def test_merge_refuses_and_leaves_nothing(ask):
     collect_shards(ask, 2)
-    assert gym(*ask, "--out", "whole").exit_code == 0
+    gym(*ask, "--out", "whole", exit_code=0)
     for runs, code, text in (
         (("s1", "whole"), 2, "is also recorded in s1/"),
         (("s1", "s1"), 2, "s1: is given twice"),
@@ -215,20 +204,18 @@ def test_merge_refuses_and_leaves_nothing(ask):
         assert text in done.stderr
         assert not Path("merged").exists()
     Path("merged").mkdir()
-    assert gym("merge", "s1", "whole", "-o", "merged").exit_code == 2
+    gym("merge", "s1", "whole", "-o", "merged", exit_code=2)
     assert list(Path("merged").iterdir()) == []
     before = Path("whole", "rollouts.jsonl").read_bytes()
-    done = gym("merge", "s1", "s2", "-o", "whole")
-    assert done.exit_code == 2
+    done = gym("merge", "s1", "s2", "-o", "whole", exit_code=2)
     assert "whole: already exists" in done.stderr
     assert Path("whole", "rollouts.jsonl").read_bytes() == before
 
 
 def test_merge_refuses_other_settings_by_name(ask):
-    assert gym(*ask, "--shard", "1/2", "--out", "s1").exit_code == 0
-    assert gym(*ask, "--shard", "2/2", "--temperature", "1", "--out", "s2").exit_code == 0
-    done = gym("merge", "s1", "s2", "-o", "merged")
-    assert done.exit_code == 2
+    gym(*ask, "--shard", "1/2", "--out", "s1", exit_code=0)
+    gym(*ask, "--shard", "2/2", "--temperature", "1", "--out", "s2", exit_code=0)
+    done = gym("merge", "s1", "s2", "-o", "merged", exit_code=2)
     assert "s2: was made with other settings than s1: params.temperature unset there" in done.stderr
 
 
@@ -250,7 +237,7 @@ def test_merge_starts_over_after_a_killed_merge(ask):
     left.mkdir(parents=True)
     shutil.copy(Path("s1", "rollouts.jsonl"), left)
     Path(left, "verdicts.jsonl").write_bytes(b'{"key":"of another run"}\n')
-    assert gym("merge", "s1", "s2", "-o", "merged").exit_code == 0
+    gym("merge", "s1", "s2", "-o", "merged", exit_code=0)
     num_lines = sum(len(lines_of(Path(run, "rollouts.jsonl"))) for run in ("s1", "s2"))
     assert len(lines_of(Path("merged", "rollouts.jsonl"))) == num_lines
     assert not left.exists()
@@ -261,8 +248,7 @@ def test_merge_leaves_a_folder_that_another_process_writes(ask):
     collect_shards(ask, 2)
     with new_run_directory(Path("merged"), NOTHING_SECRET) as directory:
         directory.append_rollout(b'{"of":"the other"}')
-        done = gym("merge", "s1", "s2", "-o", "merged")
-        assert done.exit_code == 4
+        done = gym("merge", "s1", "s2", "-o", "merged", exit_code=4)
         assert "merged: another process is writing this run" in done.stderr
         assert lines_of(directory.path / "rollouts.jsonl") == [{"of": "the other"}]
 
@@ -270,13 +256,11 @@ def test_merge_leaves_a_folder_that_another_process_writes(ask):
 def test_a_damaged_manifest_is_named(ask):
     (run,) = collect_shards(ask, 1)
     Path(run, "run.json").write_bytes(msgspec.json.encode({**manifest_of(run), "shard": "2/1"}))
-    done = gym("merge", run, "-o", "merged")
-    assert done.exit_code == 2
+    done = gym("merge", run, "-o", "merged", exit_code=2)
     assert "s1/run.json: shard '2/1' is not one of 1/N to N/N" in done.stderr
 
 
-def test_merged_answers_of_judges_are_not_asked_again(tmp_path, monkeypatch, mock_server):
-    monkeypatch.chdir(tmp_path)
+def test_merged_answers_of_judges_are_not_asked_again(working_folder, mock_server):
     rows = [
         {"id": str(n), "env": "equivalence_llm_judge", "question": f"What is {n} + 1?"}
         | {"expected_answer": str(n + 1), "prompt": f"What is {n} + 1?"}
@@ -288,10 +272,9 @@ def test_merged_answers_of_judges_are_not_asked_again(tmp_path, monkeypatch, moc
         role = ("--role", f"judge={judge.base_url}#j")
         ask = ("collect", "t.jsonl", "--model", "m", "--base-url", mock_server.base_url, *role)
         runs = collect_shards(ask, 2)
-        assert gym("merge", *runs, "-o", "merged").exit_code == 0
+        gym("merge", *runs, "-o", "merged", exit_code=0)
         num_asked = judge.num_requests
         assert num_asked
-        done = gym("verify", "merged", *role, "--quiet")
-        assert done.exit_code == 0, done.stderr
+        done = gym("verify", "merged", *role, "--quiet", exit_code=0)
         assert "6 rescored, 0 changed" in done.stdout
         assert judge.num_requests == num_asked

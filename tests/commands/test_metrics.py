@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from gymcli.mock.behaviours import last_user_text, refusal_of
-from tests.commands.running import (
+from tests.builders import (
     HOSTILE,
     UNSAFE,
     add_up,
@@ -22,9 +22,8 @@ from tests.data.token_runs import KINDS, append_kinds
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch, mock_server) -> Path:
+def run(working_folder, mock_server) -> Path:
     """Return a run of six sums, two attempts each: one task is refused, one is wrong."""
-    monkeypatch.chdir(tmp_path)
 
     def behave(request):
         text = last_user_text(request)
@@ -35,13 +34,12 @@ def run(tmp_path, monkeypatch, mock_server) -> Path:
     mock_server.behaviour = behave
     tasks = write_sums(Path("sums.jsonl"), 6)
     where = ("--base-url", mock_server.base_url, "--model", "m")
-    assert gym("collect", tasks, *where, "--repeats", "2", "--out", "run").exit_code == 4
+    gym("collect", tasks, *where, "--repeats", "2", "--out", "run", exit_code=4)
     return Path("run")
 
 
 def test_metrics_prints_every_number_on_request(run):
-    done = gym("metrics", run, "--all")
-    assert done.exit_code == 0
+    done = gym("metrics", run, "--all", exit_code=0)
     text = " ".join(done.stdout.split())
     for part in (
         "run environment tasks scored coverage mean reward 95 % pass@2 pass^2 flaky",
@@ -80,8 +78,7 @@ def test_metrics_shows_each_number_once(run):
         assert hidden not in shown
 
 
-def test_metrics_of_one_attempt_is_one_row(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_metrics_of_one_attempt_is_one_row(working_folder):
     gym("collect", "arithmetic", "--model", "oracle", "--limit", "20", "--out", "run")
     head, row, *_ = gym("metrics", "run").stdout.splitlines()[1:]
     assert head.split() == ["environment", "tasks", "mean", "reward", "95", "%"]
@@ -90,13 +87,12 @@ def test_metrics_of_one_attempt_is_one_row(tmp_path, monkeypatch):
     assert "arithmetic 95 % error tasks mean_reward 1.000 0.820 .. 1.000 0.0000 20 arith" in shown
 
 
-def test_metrics_prints_and_stores_the_requested_k(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_metrics_prints_and_stores_the_requested_k(working_folder):
     done = gym(
         *("collect", "mcqa", "--model", "oracle", "--limit", "5", "--repeats", "7"),
         *("--k", "3,7", "--out", "run", "--gate", "pass^5 >= 0.1"),
+        exit_code=0,
     )
-    assert done.exit_code == 0, done.stderr
     assert "pass@3 " in done.stdout
     stored = msgspec.json.decode(Path("run/metrics.json").read_bytes())
     assert list(stored["pass_at_k"]) == ["1", "2", "3", "4", "5", "7"]
@@ -140,8 +136,7 @@ def test_metrics_of_several_runs(run):
     gym("collect", "mcqa", "--model", "oracle", "--limit", "2", "--out", "other")
     report = msgspec.json.decode(gym("metrics", run, "other", "--json").stdout)
     assert [one["run"] for one in report["runs"]] == ["run", "other"]
-    done = gym("metrics", run, "other")
-    assert done.exit_code == 0
+    done = gym("metrics", run, "other", exit_code=0)
     head, first, second, *rest = done.stdout.splitlines()
     assert head.split() == [
         *("run", "date", "model", "scored"),
@@ -175,8 +170,7 @@ def test_metrics_of_several_runs_shows_differences_and_what_was_set(run, mock_se
     assert shown.count("\npass^2 ") == 2
 
 
-def test_metrics_of_several_environments(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_metrics_of_several_environments(working_folder):
     gym("collect", "arithmetic", "mcqa", "--model", "oracle", "--out", "run")
     done = gym("metrics", "run")
     assert [line.split()[0] for line in done.stdout.splitlines()[2:5]] == [
@@ -205,8 +199,7 @@ def test_metrics_of_a_bare_file(run):
 
 def test_metrics_warns_where_nothing_is_scored(run):
     (run / "rollouts.jsonl").unlink()
-    done = gym("metrics", run)
-    assert done.exit_code == 0
+    done = gym("metrics", run, exit_code=0)
     assert done.stderr == "warning: run: nothing is scored\n"
 
 
@@ -214,8 +207,7 @@ def test_metrics_of_a_run_that_cannot_be_written(run):
     """Another user's run, in a folder without write permission, can be measured."""
     (run / "metrics.json").unlink()
     (run / "metrics.json").mkdir()
-    done = gym("metrics", run)
-    assert done.exit_code == 0
+    done = gym("metrics", run, exit_code=0)
     assert "warning: run/metrics.json: cannot be written" in done.stderr
     assert "arithmetic" in done.stdout
 
@@ -227,8 +219,7 @@ def test_metrics_shows_nothing_of_a_rollout_unescaped(run):
     line |= {"components": {HOSTILE: 1.0}, "metrics": {HOSTILE: 1.0}, "tool_errors": {HOSTILE: 1}}
     Path("r.jsonl").write_bytes(msgspec.json.encode(line))
     for more in ((), ("--json",)):
-        done = gym("metrics", "r.jsonl", "--by-task", *more)
-        assert done.exit_code == 0
+        done = gym("metrics", "r.jsonl", "--by-task", *more, exit_code=0)
         assert not set(UNSAFE) & set(done.output)
         assert "[bold red]markup[/]" in done.output
 
@@ -254,11 +245,10 @@ def test_metrics_says_that_a_torn_line_is_left_out(run):
     path = run / "rollouts.jsonl"
     path.write_bytes(path.read_bytes()[:-40])
     for place in (run, path):
-        done = gym("metrics", place)
-        assert done.exit_code == 0
+        done = gym("metrics", place, exit_code=0)
         assert f"warning: {path}: the last line was not finished" in done.stderr
     path.write_bytes(path.read_bytes() + b"\n")
-    assert gym("metrics", run).exit_code == 2
+    gym("metrics", run, exit_code=2)
 
 
 def test_metrics_lets_no_name_pass_for_a_line_of_ours(run):
@@ -268,8 +258,7 @@ def test_metrics_lets_no_name_pass_for_a_line_of_ours(run):
     line |= {"components": {forged: 1.0}, "answer": forged, "attempt": 0}
     others = [{**line, "task_id": "y"}, {**line, "attempt": 1, "reward": 0.0}]
     Path("r.jsonl").write_bytes(b"\n".join(msgspec.json.encode(x) for x in (line, *others)))
-    done = gym("metrics", "r.jsonl", "--by-task")
-    assert done.exit_code == 0
+    done = gym("metrics", "r.jsonl", "--by-task", exit_code=0)
     assert "\nmean reward 1" not in done.stdout
 
 
@@ -287,16 +276,14 @@ def test_metrics_says_how_certain_the_numbers_are(run):
     assert "fewer than 10 tasks: the interval is rough" in shown
 
 
-def test_metrics_says_nothing_about_certain_numbers(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_metrics_says_nothing_about_certain_numbers(working_folder):
     gym("collect", "mcqa", "--model", "oracle", "--limit", "10", "--out", "run")
     shown = gym("metrics", "run").stdout
     for words in ("not scored", "passes in some", "rough"):
         assert words not in shown
 
 
-def test_metrics_names_the_environment_with_uncertain_numbers(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_metrics_names_the_environment_with_uncertain_numbers(tmp_path, working_folder):
     few = write_sums(tmp_path / "few.jsonl", 3)
     gym("collect", "mcqa", few, "--model", "oracle", "--out", "run")
     shown = gym("metrics", "run").stdout.splitlines()
@@ -349,13 +336,11 @@ def test_metrics_by_a_field_of_the_tasks(run):
     assert slices["1"]["estimates"]["pass@1"]["value"] == 1.0
 
 
-def test_metrics_by_a_field_with_very_many_values_is_refused(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_metrics_by_a_field_with_very_many_values_is_refused(working_folder):
     line = {"schema_version": 1, "env": "mcqa", "reward": 1.0}
     lines = [{**line, "task_id": str(n), "task": {"id": n}} for n in range(1001)]
     Path("r.jsonl").write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in lines))
-    done = gym("metrics", "r.jsonl", "--by", "id")
-    assert done.exit_code == 2
+    done = gym("metrics", "r.jsonl", "--by", "id", exit_code=2)
     assert "--by id: has more than 1,000 values" in done.stderr
 
 
@@ -379,34 +364,29 @@ class Own(Environment[Task]):
 """An environment that computes a metric; the test replaces LENGTH."""
 
 
-def test_metrics_shows_what_an_environment_computes(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_metrics_shows_what_an_environment_computes(working_folder):
     Path("own.py").write_text(OWN.replace("LENGTH", "4"))
     rows = [{"id": str(n), "prompt": str(n)} for n in range(3)]
     Path("t.jsonl").write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
     gym("collect", "t.jsonl", "--env", "own.py:Own", "--model", "oracle", "--out", "run")
     shown = " ".join(gym("metrics", "run", "--env", "own.py:Own", "--all").stdout.split())
     assert "own: its own numbers num_groups 0.750" in shown
-    without = gym("metrics", "run")
-    assert without.exit_code == 0
+    without = gym("metrics", "run", exit_code=0)
     assert "warning: the metrics of environment own are left out: no environment" in without.stderr
 
 
-def test_metrics_are_printed_when_those_of_the_environment_fail(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_metrics_are_printed_when_those_of_the_environment_fail(working_folder):
     Path("own.py").write_text(OWN.replace("LENGTH", "0"))
     Path("t.jsonl").write_text('{"id": "a", "prompt": "a"}\n')
     gym("collect", "t.jsonl", "--env", "own.py:Own", "--model", "oracle", "--out", "run")
-    done = gym("metrics", "run", "--env", "own.py:Own", "--json")
-    assert done.exit_code == 0
+    done = gym("metrics", "run", "--env", "own.py:Own", "--json", exit_code=0)
     assert msgspec.json.decode(done.stdout)["mean_reward"] == 1.0
     assert (
         "warning: the metrics of environment own failed: ZeroDivisionError: division by zero"
     ) in done.stderr
 
 
-def test_metrics_power_plans_each_environment(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_metrics_power_plans_each_environment(tmp_path, working_folder):
     sums = write_sums(tmp_path / "sums.jsonl", 3)
     gym("collect", "mcqa", sums, "--model", "oracle", "--limit", "6", "--out", "run")
     lines = lines_of(Path("run/rollouts.jsonl"))
@@ -419,9 +399,8 @@ def test_metrics_power_plans_each_environment(tmp_path, monkeypatch):
     assert "0.33 between tasks, unknown (one attempt per task) within" in shown
 
 
-def test_metrics_power_refuses_a_pilot_whose_rewards_are_all_the_same(tmp_path, monkeypatch):
+def test_metrics_power_refuses_a_pilot_whose_rewards_are_all_the_same(tmp_path, working_folder):
     """With no variance the plan would claim that two tasks detect any difference."""
-    monkeypatch.chdir(tmp_path)
     sums = write_sums(tmp_path / "sums.jsonl", 3)
     gym("collect", sums, "--model", "oracle", "--out", "run")
     done = gym("metrics", "run", "--power", "--margin", "0.05")
@@ -430,8 +409,7 @@ def test_metrics_power_refuses_a_pilot_whose_rewards_are_all_the_same(tmp_path, 
 
 
 def test_metrics_power_plans_a_run(run):
-    done = gym("metrics", run, "--power", "--margin", "0.1")
-    assert done.exit_code == 0
+    done = gym("metrics", run, "--power", "--margin", "0.1", exit_code=0)
     text = " ".join(done.stdout.split())
     assert "arithmetic: planned from 5 tasks variance 0.2 between tasks, 0 within" in text
     assert "correlation 0.50 of two models' task means (assumed; a second run of these" in text
@@ -466,8 +444,7 @@ def test_metrics_labels_say_how_far_rewards_agree(run):
     rows[1] = "sum-0,0,fail"
     rows += ["sum-4,,pass"]
     Path("labels.csv").write_text("\n".join(rows))
-    done = gym("metrics", run, "--labels", "labels.csv")
-    assert done.exit_code == 0
+    done = gym("metrics", run, "--labels", "labels.csv", exit_code=0)
     text = " ".join(done.stdout.split())
     for part in (
         "arithmetic: agreement with the labels of labels.csv attempts 10 of 5 tasks",
@@ -489,8 +466,7 @@ def test_metrics_labels_say_how_far_rewards_agree(run):
     assert msgspec.json.decode(done.stdout)["agreement"] == report["agreement"]
 
 
-def test_metrics_labels_may_be_a_field_of_the_task_rows(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_metrics_labels_may_be_a_field_of_the_task_rows(working_folder):
     tasks = write_sums(Path("sums.jsonl"), 4)
     rows = [{**row, "human": number > 0} for number, row in enumerate(lines_of(tasks))]
     tasks.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
@@ -521,8 +497,7 @@ def test_metrics_labels_refuse_grades(run):
 
 def test_metrics_says_what_of_the_recorded_tokens_can_be_trained(tmp_path):
     run = append_kinds(tmp_path / "run")
-    done = gym("metrics", run)
-    assert done.exit_code == 0, done.stderr
+    done = gym("metrics", run, exit_code=0)
     text = " ".join(done.stdout.split())
     assert (
         "trainable 4 of 6 attempts in one sequence, 1 in several (history rewritten), 1 in none "

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from gymcli.mock import MockServer
-from tests.commands.running import clean_environment, gym, gym_process, lines_of
+from tests.builders import clean_environment, gym, gym_process, lines_of
 from tests.mock.talking import ask
 
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -193,8 +193,7 @@ def test_mock_names_a_key_that_cannot_be_sent(monkeypatch):
         ("--log none/log.jsonl", "--log none/log.jsonl: No such file or directory"),
     ],
 )
-def test_mock_names_what_is_wrong(options, complaint, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_mock_names_what_is_wrong(options, complaint, tmp_path, working_folder):
     done = gym("mock", *options.split())
     assert (done.exit_code, done.stdout) == (2, "")
     [line] = done.stderr.splitlines()
@@ -213,8 +212,7 @@ def test_mock_names_a_port_that_is_taken(mock_server: MockServer):
 
 def test_mock_warns_where_others_can_reach_it():
     """The log cannot be written, so that no port is opened."""
-    done = gym("mock", "--host", "0.0.0.0", "--log", "none/log.jsonl")
-    assert done.exit_code == 2
+    done = gym("mock", "--host", "0.0.0.0", "--log", "none/log.jsonl", exit_code=2)
     warning, error = done.stderr.splitlines()
     assert warning == "warning: --host 0.0.0.0: other machines may reach the server"
     assert error.startswith("error: --log none/log.jsonl: ")

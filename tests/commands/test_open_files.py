@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.commands.running import clean_environment, gym_process, lines_of, write_sums
+from tests.builders import clean_environment, gym_process, lines_of, write_sums
 
 SHOWN = """
 import resource

@@ -20,13 +20,12 @@ from gymcli.commands.options import (
 from gymcli.errors import UsageError
 from gymcli.library.role_models import named_roles
 from gymcli.runner.collect_options import CollectOptions
-from tests.commands.running import clean_environment, gym
+from tests.builders import clean_environment, gym
 
 MAIN = "from gymcli.cli import main; main()"
 
 
-def test_collect_options_refuse_what_the_command_line_refuses(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_collect_options_refuse_what_the_command_line_refuses(working_folder):
     for name, value, option in (
         ("repeats", 0, "--repeats"),
         ("limit", 0, "--limit"),
@@ -42,8 +41,7 @@ def test_collect_options_refuse_what_the_command_line_refuses(tmp_path, monkeypa
     ):
         with pytest.raises(pydantic.ValidationError, match=name):
             CollectOptions(model="m", **{name: value})
-        done = gym("collect", "arithmetic", "--model", "oracle", option, str(value))
-        assert done.exit_code == 2
+        done = gym("collect", "arithmetic", "--model", "oracle", option, str(value), exit_code=2)
         assert option in done.stderr
 
 
@@ -105,8 +103,7 @@ def test_roles_asks_and_shows_no_address_that_may_hold_a_secret(mock_server, tex
     assert mock_server.num_requests == 0
 
 
-def test_completion_of_environments_tasks_models_and_runs(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_completion_of_environments_tasks_models_and_runs(tmp_path, working_folder):
     for folder in ("one", "runs/first", "runs/second", "runs/no_run"):
         (tmp_path / folder).mkdir(parents=True)
         if folder != "runs/no_run":
@@ -125,8 +122,7 @@ def test_completion_of_environments_tasks_models_and_runs(tmp_path, monkeypatch)
     assert complete_run("nowhere/") == []
 
 
-def test_completion_survives_a_broken_settings_file(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_completion_survives_a_broken_settings_file(tmp_path, working_folder):
     (tmp_path / "gym.toml").write_text("[")
     assert complete_model("o") == ["oracle"]
 

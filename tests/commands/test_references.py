@@ -9,7 +9,7 @@ import pytest
 from gymcli.mock import MockAnswer, MockServer
 from gymcli.mock.behaviours import last_user_text
 from gymcli.mock.process import serving
-from tests.commands.running import HOSTILE, UNSAFE, gym
+from tests.builders import HOSTILE, UNSAFE, gym
 
 NUM_TASKS = 40
 REPEATS = 4
@@ -64,11 +64,13 @@ def collected(tmp_path_factory) -> Path:
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
         Path("benchmark.toml").write_text(BENCHMARK + reference(0.75))
         where = ("--base-url", server.base_url, "--model", "m", "--out", "run")
-        refused = gym("collect", "benchmark.toml", *where, "--model", "n", "--gate", "reference")
-        assert refused.exit_code == 2
+        refused = gym(
+            "collect", "benchmark.toml", *where, "--model", "n", "--gate", "reference", exit_code=2
+        )
         assert "sums has no published score of n, but of Maker/M" in refused.stderr
-        done = gym("collect", "benchmark.toml", *where, "--gate", "reference", "--json")
-        assert done.exit_code == 0, done.stderr
+        done = gym(
+            "collect", "benchmark.toml", *where, "--gate", "reference", "--json", exit_code=0
+        )
         found = msgspec.json.decode(done.stdout)
         assert found["references"][0]["verdict"] == "reproduced"
         assert found["gates"][0]["verdict"] == "PASS"
@@ -124,8 +126,7 @@ def test_a_benchmark_without_references_is_not_said_to_lack_one(folder):
 )
 def test_a_run_with_other_settings_is_not_tested(folder, before, after, reason):
     Path("benchmark.toml").write_text((BENCHMARK + reference(0.75)).replace(before, after))
-    done = gym("metrics", "run", "--gate", "reference")
-    assert done.exit_code == 5
+    done = gym("metrics", "run", "--gate", "reference", exit_code=5)
     lines = [line for line in done.stdout.splitlines() if line.startswith(("bench", "refer"))]
     assert lines[0] == f"benchmark     settings differ from sums: {reason}"
     assert "other settings, difference +0.000, not tested" in lines[1]
@@ -144,8 +145,7 @@ def test_files_show_the_references(folder):
     assert 'message="FAIL: 0.95 of https://example.org/card is not reproduced"' in junit
     shutil.copytree("run", "hot")
     Path("hot/run.json").write_bytes(msgspec.json.encode({**recorded, "benchmark": deviating}))
-    shown = gym("report", "run", "hot", "-o", "page.html", "--gate", "reference")
-    assert shown.exit_code == 3
+    gym("report", "run", "hot", "-o", "page.html", "--gate", "reference", exit_code=3)
     page = Path("page.html").read_text()
     places = [page.index(text) for text in ("<strong>NOT REPRODUCED", "settings differ from sums")]
     assert places == sorted(places)
@@ -153,29 +153,24 @@ def test_files_show_the_references(folder):
 
 
 def test_a_benchmark_that_is_gone_is_a_warning(folder):
-    done = gym("metrics", "run")
-    assert done.exit_code == 0
+    done = gym("metrics", "run", exit_code=0)
     assert done.stderr.count("published scores of benchmark sums cannot be read") == 1
     assert "reference" not in done.stdout
-    assert gym("metrics", "run", "--gate", "reference").exit_code == 2
+    gym("metrics", "run", "--gate", "reference", exit_code=2)
 
 
 def test_rollouts_without_a_benchmark_are_compared_with_a_named_one(folder):
     Path("benchmark.toml").write_text(BENCHMARK + reference(0.75))
     shutil.copy("run/rollouts.jsonl", "bare.jsonl")
     named = ("--benchmark", "benchmark.toml", "--gate", "reference")
-    done = gym("metrics", "bare.jsonl", *named)
-    assert done.exit_code == 0, done.output
+    done = gym("metrics", "bare.jsonl", *named, exit_code=0)
     assert "reproduced, difference +0.000" in done.stdout
-    other = gym("metrics", "bare.jsonl", *named, "--model", "other")
-    assert other.exit_code == 2
-    alone = gym("metrics", "bare.jsonl", "--gate", "reference")
-    assert alone.exit_code == 2
+    gym("metrics", "bare.jsonl", *named, "--model", "other", exit_code=2)
+    gym("metrics", "bare.jsonl", "--gate", "reference", exit_code=2)
     assert "benchmark" not in gym("metrics", "bare.jsonl").stdout
     others = BENCHMARK.replace('env = "arithmetic"\nrows', 'env = "arithmetic"\nseed = 3\nrows')
     Path("benchmark.toml").write_text(others + reference(0.75))
-    done = gym("metrics", "bare.jsonl", *named)
-    assert done.exit_code == 5
+    done = gym("metrics", "bare.jsonl", *named, exit_code=5)
     assert "of 40 tasks are not those of sums" in done.stdout
 
 
@@ -184,25 +179,21 @@ def test_a_run_is_compared_with_its_own_benchmark_only(folder):
     Path("moved.toml").write_text(BENCHMARK + reference(0.75))
     Path("more.toml").write_text(BENCHMARK.replace('"sums"', '"more"') + reference(0.75))
     for run in ("run", "run/rollouts.jsonl"):
-        done = gym("metrics", run, "--benchmark", "moved.toml", "--gate", "reference")
-        assert done.exit_code == 0, done.output
+        gym("metrics", run, "--benchmark", "moved.toml", "--gate", "reference", exit_code=0)
         for options, reason in (
             (("--benchmark", "more.toml"), "is a run of benchmark sums, not of more"),
             (("--benchmark", "moved.toml", "--model", "n"), "is a run of m; leave out --model"),
         ):
-            refused = gym("metrics", run, *options)
-            assert refused.exit_code == 2
+            refused = gym("metrics", run, *options, exit_code=2)
             assert reason in refused.stderr
-        again = gym("verify", run, "--benchmark", "moved.toml")
-        assert again.exit_code == 2
+        again = gym("verify", run, "--benchmark", "moved.toml", exit_code=2)
         assert "whose settings are known: leave out --benchmark" in again.stderr
 
 
 def test_a_benchmark_that_changed_under_its_version_is_another_setting(folder):
     changed = BENCHMARK.replace("repeats = 4", "repeats = 4\nparams = { temperature = 1.0 }")
     Path("benchmark.toml").write_text(changed + reference(0.75))
-    done = gym("metrics", "run", "--gate", "reference")
-    assert done.exit_code == 5
+    done = gym("metrics", "run", "--gate", "reference", exit_code=5)
     assert "the benchmark changed, but is still version 1" in done.stdout
 
 
@@ -210,6 +201,5 @@ def test_a_run_with_other_settings_is_not_begun_for_a_gate_on_references(folder)
     Path("benchmark.toml").write_text(BENCHMARK + reference(0.75, settings="a\ngate b: PASS"))
     where = ("collect", "benchmark.toml", "--base-url", "http://127.0.0.1:9/v1", "--model", "m")
     for options, reason in ((("--param", "top_p=1"), "top_p 1, not"), ((), "a gate b: PASS")):
-        refused = gym(*where, *options, "--gate", "reference")
-        assert refused.exit_code == 2
+        refused = gym(*where, *options, "--gate", "reference", exit_code=2)
         assert f"no published score of m can be tested: {reason}" in refused.stderr

@@ -8,7 +8,7 @@ import pytest
 from gymcli.mock import MockAnswer
 from gymcli.mock.behaviours import last_user_text, num_turns
 from gymcli.mock.process import serving
-from tests.commands.running import gym, lines_of
+from tests.builders import gym, lines_of
 from tests.environment.remote_playing import TOOLS
 from tests.environment.remote_server import ResourcesServer
 
@@ -22,9 +22,8 @@ def count(request):
 
 
 @pytest.fixture
-def ask(tmp_path, monkeypatch, mock_server):
+def ask(working_folder, mock_server):
     """Return the arguments that collect 200 tasks, which name an agent of NeMo Gym."""
-    monkeypatch.chdir(tmp_path)
     mock_server.behaviour = count
     rows = [
         {
@@ -44,8 +43,7 @@ def ask(tmp_path, monkeypatch, mock_server):
 
 def test_collect_drives_two_hundred_episodes_on_a_server(ask):
     with serving(ResourcesServer()) as server:
-        done = gym(*ask, "--env", f"counter={server.base_url}")
-        assert done.exit_code == 0, done.stderr
+        gym(*ask, "--env", f"counter={server.base_url}", exit_code=0)
         assert server.num_sessions == 200
     rewards = {
         int(line["task_id"]): line["reward"] for line in lines_of(Path("run/rollouts.jsonl"))
@@ -60,8 +58,7 @@ def test_verify_keeps_what_cannot_be_asked_again(ask):
     assert "0 rescored, 0 changed rewards (0 up, 0 down), 20 kept as recorded" in asked.stdout
     alone = gym("verify", "run")
     assert "20 kept as recorded" in alone.stdout
-    bare = gym("verify", "run/rollouts.jsonl")
-    assert bare.exit_code == 2
+    bare = gym("verify", "run/rollouts.jsonl", exit_code=2)
     assert "--env counter=http://HOST:PORT" in bare.stderr
 
 
@@ -83,8 +80,7 @@ def test_verify_asks_a_stateless_server_again(ask):
 def test_verify_says_where_the_server_is_gone(ask):
     with serving(ResourcesServer()) as server:
         gym(*ask, "--env", f"counter={server.base_url}", "--limit", "2")
-    gone = gym("verify", "run", "--env", f"counter={server.base_url}")
-    assert gone.exit_code == 4
+    gone = gym("verify", "run", "--env", f"counter={server.base_url}", exit_code=4)
     assert "is the server running" in gone.stderr
 
 

@@ -7,19 +7,18 @@ import msgspec
 import pytest
 
 from gymcli.store.locking import RunLock
-from tests.commands.running import HOSTILE, UNSAFE, add_up, gym, lines_of, write_sums
+from tests.builders import HOSTILE, UNSAFE, add_up, gym, lines_of, write_sums
 
 
 @pytest.fixture
-def made(tmp_path, monkeypatch, mock_server):
+def made(working_folder, mock_server):
     """Make three runs: a, then deep/b with a seed, then c of other tasks by the oracle."""
-    monkeypatch.chdir(tmp_path)
     mock_server.behaviour = add_up
     asked = (write_sums(Path("sums.jsonl"), 3), "--model", "m", "--base-url", mock_server.base_url)
     of_oracle = ("mcqa", "--model", "oracle", "--limit", "2")
     commands = {"a": asked, "deep/b": (*asked, "--seed", "5"), "c": of_oracle}
     for number, (name, arguments) in enumerate(commands.items()):
-        assert gym("collect", *arguments, "--out", f"runs/{name}").exit_code == 0
+        gym("collect", *arguments, "--out", f"runs/{name}", exit_code=0)
         change(f"runs/{name}/run.json", started_at=1_700_000_000.0 + number)
 
 
@@ -29,8 +28,7 @@ def change(path, **values):
 
 
 def test_runs_lists_the_newest_last(made):
-    done = gym("runs")
-    assert done.exit_code == 0
+    done = gym("runs", exit_code=0)
     assert done.stderr == ""
     head, *rows = [line.split() for line in done.stdout.splitlines()]
     assert head == [
@@ -73,8 +71,7 @@ def test_a_seed_among_the_parameters_is_shown(made):
 
 
 def test_a_folder_of_runs_is_no_run(made):
-    done = gym("metrics", "runs")
-    assert done.exit_code == 2
+    done = gym("metrics", "runs", exit_code=2)
     assert "runs: holds no rollouts.jsonl; gym runs runs lists the runs in it" in done.stderr
 
 
@@ -101,8 +98,7 @@ def test_runs_says_what_is_wrong_with_a_run(made):
     Path("runs/a/run.json").write_text("{")
     Path("runs/c/metrics.json").unlink()
     Path("runs/c/rollouts.jsonl").write_text("{}\n{}\n")
-    done = gym("runs")
-    assert done.exit_code == 0
+    done = gym("runs", exit_code=0)
     lines = done.stdout.splitlines()
     assert lines[1].split() == ["runs/a", "-", "-", "-", "-", "damaged"]
     assert lines[2].endswith(" finished")
@@ -140,10 +136,8 @@ def test_runs_counts_environments_beyond_the_fourth(made):
     assert first.split()[-2] in "3456"
 
 
-def test_runs_without_any(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    done = gym("runs")
-    assert done.exit_code == 2
+def test_runs_without_any(working_folder):
+    done = gym("runs", exit_code=2)
     assert done.stderr.startswith("error: runs: there is no such folder")
     Path("file").touch()
     assert gym("runs", "file").stderr.startswith("error: file: is not a folder")
@@ -161,6 +155,5 @@ def test_runs_shows_nothing_unescaped(made):
     change("runs/a/run.json", model=HOSTILE, identity=identity)
     Path("runs/a").rename(f"runs/{HOSTILE.replace('/', '')}")
     for more in ((), ("--json",)):
-        done = gym("runs", *more)
-        assert done.exit_code == 0
+        done = gym("runs", *more, exit_code=0)
         assert not set(UNSAFE) & set(done.output)

@@ -21,7 +21,7 @@ from gymcli.mock.process import serving
 from gymcli.models.endpoint import Endpoint
 from gymcli.serving import Judges, Service
 from gymcli.types import Usage
-from tests.commands.running import gym, lines_of
+from tests.builders import gym, lines_of
 from tests.serving.asking import HERE, Served, row
 
 SAME = ("reward", "components", "metrics", "answer", "details", "messages", "tools")
@@ -62,17 +62,15 @@ def judge(request):
 
 
 @pytest.fixture
-def collected(tmp_path, monkeypatch, mock_server):
+def collected(working_folder, mock_server):
     """Return a function that collects tasks with a nonce each and returns records by task."""
-    monkeypatch.chdir(tmp_path)
 
     def collect(env, *arguments, tasks=range(20), out="run"):
         rows = [{"id": str(n), "nonce": str(n), "prompt": f"The note is {n}."} for n in tasks]
         Path("t.jsonl").write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
         policy = ("--model", "m", "--base-url", mock_server.base_url, "--concurrency", "200")
         options = ("--env", env, "--out", out, "--quiet", "--seed", "3", "--max-turns", "6")
-        done = gym("collect", "t.jsonl", *policy, *options, *arguments)
-        assert done.exit_code == 0, done.stderr
+        gym("collect", "t.jsonl", *policy, *options, *arguments, exit_code=0)
         return {line["task_id"]: line for line in lines_of(Path(out) / "rollouts.jsonl")}
 
     return collect
@@ -244,11 +242,10 @@ def test_serve_does_not_close_what_hangs_when_it_is_told_twice(tmp_path):
 def test_serve_says_what_is_wrong():
     nameless = gym("serve", "mcqa", "--host", "a..b")
     assert (nameless.exit_code, "cannot listen on a..b:8000" in nameless.stderr) == (2, True)
-    taken = gym("serve", "mcqa", "--host", "203.0.113.1", "--port", "9")
-    assert taken.exit_code == 2
+    taken = gym("serve", "mcqa", "--host", "203.0.113.1", "--port", "9", exit_code=2)
     assert "cannot listen on 203.0.113.1:9" in taken.stderr
     assert "needs no key" in taken.stderr
     unknown = gym("serve", "mqca")
     assert (unknown.exit_code, 'did you mean "mcqa"' in unknown.stderr) == (2, True)
     for options in (("--max-sessions", "0"), ("--session-lifetime", "0"), ("--port", "70000")):
-        assert gym("serve", "mcqa", *options).exit_code == 2
+        gym("serve", "mcqa", *options, exit_code=2)

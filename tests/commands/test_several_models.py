@@ -12,16 +12,15 @@ import pytest
 from gymcli.mock import MockAnswer, MockServer
 from gymcli.mock.process import serving
 from gymcli.types import Usage
-from tests.commands.running import add_up, clean_environment, gym, gym_process, lines_of, write_sums
+from tests.builders import add_up, clean_environment, gym, gym_process, lines_of, write_sums
 from tests.processes import TOO_LONG, wait_until
 
 TWENTY = Usage(prompt_tokens=15, completion_tokens=5)
 
 
 @pytest.fixture
-def ask(tmp_path, monkeypatch, mock_server):
+def ask(working_folder, mock_server):
     """Return the arguments that collect ten sums from two models."""
-    monkeypatch.chdir(tmp_path)
     mock_server.behaviour = add_up
     where = ("--base-url", mock_server.base_url)
     tasks = write_sums(Path("sums.jsonl"), 10)
@@ -38,8 +37,7 @@ def manifest(path: str) -> dict:
 
 
 def test_each_model_has_a_run_and_a_summary(ask, mock_server):
-    done = gym(*ask)
-    assert done.exit_code == 0, done.stderr
+    done = gym(*ask, exit_code=0)
     assert {r["model"] for r in lines_of(Path("x/a/rollouts.jsonl"))} == {"a"}
     assert {r["model"] for r in lines_of(Path("x/b/rollouts.jsonl"))} == {"b"}
     assert (scored("x/a"), scored("x/b"), mock_server.num_requests) == (10, 10, 20)
@@ -70,7 +68,7 @@ def test_json_has_every_run(ask):
 
 def test_models_of_the_command_share_its_concurrency(ask, mock_server):
     mock_server.latency = 0.005
-    assert gym(*ask, "--concurrency", "3").exit_code == 0
+    gym(*ask, "--concurrency", "3", exit_code=0)
     assert mock_server.max_in_flight == 3
     # Not one after the other: attempts of both are under way together.
     spans = [
@@ -82,7 +80,7 @@ def test_models_of_the_command_share_its_concurrency(ask, mock_server):
 
 
 def test_without_out_each_model_has_its_default_directory(ask):
-    assert gym(*ask[:-2]).exit_code == 0
+    gym(*ask[:-2], exit_code=0)
     names = sorted(path.name.rpartition("-")[0] for path in Path("runs").iterdir())
     assert names == ["sums-a", "sums-b"]
 
@@ -92,8 +90,7 @@ def test_the_gravest_run_decides_the_exit_code(ask, mock_server):
     line = [*ask, "--gate", "pass@1 >= 0.5", "--junit", "j.xml"]
     with serving(MockServer(add_up, models=("a",))) as server:
         line[line.index(mock_server.base_url)] = server.base_url
-        done = gym(*line, "--json")
-        assert done.exit_code == 4
+        done = gym(*line, "--json", exit_code=4)
         first, second = json.loads(done.stdout)["runs"]
         assert (first["num_scored"], first["gates"][0]["verdict"]) == (10, "PASS")
         assert "error" not in first
@@ -103,8 +100,7 @@ def test_the_gravest_run_decides_the_exit_code(ask, mock_server):
         suites = ET.parse("j.xml").getroot().findall("testsuite")
         assert [suite.get("name") for suite in suites] == ["x/a: gates", "x/b: gates"]
         assert [suite.get("errors") for suite in suites] == ["0", "2"]
-        text = gym(*line)
-        assert text.exit_code == 4
+        text = gym(*line, exit_code=4)
         assert "model         a\n" in text.stdout
         assert "model         b\n" not in text.stdout
         last = text.stderr.splitlines()[-1]
@@ -116,8 +112,9 @@ def test_gates_are_judged_for_each_run(ask, mock_server):
     mock_server.behaviour = lambda request: (
         add_up(request) if mock_server.requests[-1].body["model"] == "a" else MockAnswer(text="0")
     )
-    done = gym(*ask, "--gate", "pass@1 >= 0.5", "--concurrency", "1", "--junit", "j.xml")
-    assert done.exit_code == 3
+    done = gym(
+        *ask, "--gate", "pass@1 >= 0.5", "--concurrency", "1", "--junit", "j.xml", exit_code=3
+    )
     blank, *tail = done.stdout.splitlines()[-5:]
     assert not blank
     assert tail[0::2] == ["x/a", "x/b"]
@@ -138,9 +135,9 @@ def test_models_of_the_command_share_its_budget(ask, mock_server):
     assert second.startswith(f"x/b: {reached}; ")
     assert "; resume, with a larger budget if it was too small: gym collect" in second
     # Tokens of the earlier command count, those of both runs.
-    assert gym(*line, "--max-tokens-total", "90").exit_code == 6
+    gym(*line, "--max-tokens-total", "90", exit_code=6)
     assert mock_server.num_requests == 5
-    assert gym(*line, "--max-tokens-total", "1000").exit_code == 0
+    gym(*line, "--max-tokens-total", "1000", exit_code=0)
     assert mock_server.num_requests == 20
 
 
@@ -154,7 +151,7 @@ def test_models_of_the_command_share_the_limits_of_an_address(ask, mock_server):
     )
     mock_server.latency = 0.005
     line = [*ask[:6], *ask[8:]]
-    assert gym(*line).exit_code == 0
+    gym(*line, exit_code=0)
     assert (scored("x/a"), scored("x/b"), mock_server.max_in_flight) == (10, 10, 2)
 
 
@@ -168,8 +165,7 @@ def test_models_of_the_command_share_the_limits_of_an_address(ask, mock_server):
     ],
 )
 def test_models_that_cannot_be_collected_together_are_refused(ask, mock_server, options, message):
-    done = gym(*ask, *options)
-    assert done.exit_code == 2
+    done = gym(*ask, *options, exit_code=2)
     assert message in done.stderr
     assert mock_server.num_requests == 0
     assert not Path("x").exists()
@@ -177,11 +173,11 @@ def test_models_that_cannot_be_collected_together_are_refused(ask, mock_server, 
 
 def test_a_run_holds_no_runs_of_several_models(ask, mock_server):
     alone = (*ask[:2], "--model", "a", *ask[6:])
-    assert gym(*alone).exit_code == 0
+    gym(*alone, exit_code=0)
     done = gym(*ask)
     assert (done.exit_code, mock_server.num_requests) == (2, 10)
     assert "--out x: holds a run; several models need a folder" in done.stderr
-    assert gym(*ask, "--fresh").exit_code == 0
+    gym(*ask, "--fresh", exit_code=0)
     assert (scored("x-2/a"), scored("x-2/b")) == (10, 10)
 
 
@@ -192,19 +188,16 @@ def test_a_file_holds_no_runs(ask, mock_server):
 
 
 def test_fresh_needs_a_folder_for_the_runs_of_several_models(ask):
-    done = gym(*ask[:-2], "--fresh")
-    assert done.exit_code == 2
+    done = gym(*ask[:-2], "--fresh", exit_code=2)
     assert "--fresh with several models needs --out DIR" in done.stderr
 
 
 def test_fresh_names_the_new_runs(ask, mock_server):
-    assert gym(*ask).exit_code == 0
-    done = gym(*ask, "--fresh")
-    assert done.exit_code == 0
+    gym(*ask, exit_code=0)
+    done = gym(*ask, "--fresh", exit_code=0)
     assert done.stderr.splitlines()[-1] == "the new runs are in x-2/a and x-2/b"
     mock_server.behaviour = lambda request: MockAnswer(text="", usage=TWENTY)
-    stopped = gym(*ask, "--fresh", "--max-tokens-total", "20", "--concurrency", "1")
-    assert stopped.exit_code == 6
+    stopped = gym(*ask, "--fresh", "--max-tokens-total", "20", "--concurrency", "1", exit_code=6)
     assert stopped.stderr.endswith(" --out x-3\n")
 
 
@@ -234,4 +227,4 @@ def test_a_signal_stops_the_runs_of_all_models(ask, mock_server, monkeypatch):
     again = "; resume with: gym collect sums.jsonl --model a --model b"
     assert lines[-1].startswith(f"x/b: interrupted: 0 of 10 attempts are scored{again}")
     mock_server.latency = 0.0
-    assert gym(*ask).exit_code == 0
+    gym(*ask, exit_code=0)

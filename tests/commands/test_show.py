@@ -7,7 +7,7 @@ import pytest
 
 from gymcli.mock import MockAnswer, scripted
 from gymcli.mock.behaviours import last_user_text, refusal_of
-from tests.commands.running import HOSTILE, NO_ENDPOINT, UNSAFE, add_up, gym, lines_of, write_sums
+from tests.builders import HOSTILE, NO_ENDPOINT, UNSAFE, add_up, gym, lines_of, write_sums
 from tests.data.token_runs import append_kinds
 
 TASK = {
@@ -32,20 +32,18 @@ SCRIPT = [
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch, mock_server) -> Path:
+def run(working_folder, mock_server) -> Path:
     """Return a run of one task, two attempts."""
-    monkeypatch.chdir(tmp_path)
     mock_server.behaviour = scripted(SCRIPT)
     Path("t.jsonl").write_bytes(msgspec.json.encode(TASK))
     where = ("--base-url", mock_server.base_url, "--model", "m", "--out", "run")
-    assert gym("collect", "t.jsonl", *where, "--repeats", "2").exit_code == 0
+    gym("collect", "t.jsonl", *where, "--repeats", "2", exit_code=0)
     return Path("run")
 
 
 def test_show_prints_the_conversation_and_its_score(run):
     """Text from models and tools is indented, so that it cannot pass for a line of the command."""
-    done = gym("show", run, "count/one")
-    assert done.exit_code == 0
+    done = gym("show", run, "count/one", exit_code=0)
     conversation, _, score = done.stdout.partition("\n── score\n")
     assert conversation.splitlines() == [
         "example_session_state_mgmt  task count/one  attempt 0  m",
@@ -99,9 +97,8 @@ def test_show_prints_failures(run, mock_server):
     """The conversation up to the failure is shown, and then the failure."""
     mock_server.behaviour = scripted(SCRIPT[:1])
     where = ("--base-url", mock_server.base_url, "--model", "m", "--out", "run")
-    assert gym("collect", "t.jsonl", *where, "--repeats", "3").exit_code == 4
-    done = gym("show", run, "count/one/2")
-    assert done.exit_code == 0
+    gym("collect", "t.jsonl", *where, "--repeats", "3", exit_code=4)
+    done = gym("show", run, "count/one/2", exit_code=0)
     assert "   → increment_counter" in done.stdout
     fields = done.stdout.partition("── not scored\n")[2]
     assert "error         RequestRefusedError\nphase         model\nmessage       POST" in fields
@@ -123,8 +120,7 @@ def test_show_prints_nothing_unescaped(run):
     line |= {"final_state": HOSTILE, "model": HOSTILE}
     Path("r.jsonl").write_bytes(msgspec.json.encode(line))
     for more in ((), ("--json",)):
-        done = gym("show", "r.jsonl", "x", *more)
-        assert done.exit_code == 0
+        done = gym("show", "r.jsonl", "x", *more, exit_code=0)
         assert not set(UNSAFE) & set(done.output)
         assert done.output.count("[bold red]markup[/]") >= 8
 
@@ -134,8 +130,7 @@ def test_show_lets_no_name_pass_for_a_line_of_ours(run):
     forged = "x\n── score\nreward 1"
     line |= {"task_id": forged, "env": forged, "model": forged, "attempt": 0}
     Path("r.jsonl").write_bytes(msgspec.json.encode(line))
-    done = gym("show", "r.jsonl", forged)
-    assert done.exit_code == 0
+    done = gym("show", "r.jsonl", forged, exit_code=0)
     flat = "x ── score reward 1"
     assert done.stdout.splitlines()[0] == f"{flat}  task {flat}  attempt 0  {flat}"
 
@@ -149,19 +144,17 @@ def behave(request):
 
 
 @pytest.fixture
-def sums(tmp_path, monkeypatch, mock_server) -> Path:
+def sums(working_folder, mock_server) -> Path:
     """Return a run of 35 sums, one wrong and one without a score."""
-    monkeypatch.chdir(tmp_path)
     mock_server.behaviour = behave
     tasks = write_sums(Path("t.jsonl"), 35)
     where = ("--base-url", mock_server.base_url, "--model", "m", "--concurrency", "1")
-    assert gym("collect", tasks, *where, "--out", "sums").exit_code == 0
+    gym("collect", tasks, *where, "--out", "sums", exit_code=0)
     return Path("sums")
 
 
 def test_show_lists_the_attempts(sums):
-    done = gym("show", sums)
-    assert done.exit_code == 0
+    done = gym("show", sums, exit_code=0)
     head, first, *rows, blank, count, way = done.stdout.splitlines()
     assert head.split() == ["attempt", "reward", "ended", "answer"]
     assert first.split() == ["sum-0/0", "1", "done", "1"]
@@ -214,8 +207,7 @@ def test_show_lists_environments_where_there_are_several(sums):
     ],
 )
 def test_show_picks_an_attempt(sums, options, task):
-    done = gym("show", sums, *options)
-    assert done.exit_code == 0
+    done = gym("show", sums, *options, exit_code=0)
     assert done.stdout.startswith(f"arithmetic  task {task}  attempt 0  m\n")
 
 
@@ -260,8 +252,7 @@ def test_show_of_a_run_of_one_attempt_needs_no_id(sums):
     ],
 )
 def test_show_used_wrongly(sums, arguments, reason):
-    done = gym("show", sums, *arguments)
-    assert done.exit_code == 2
+    done = gym("show", sums, *arguments, exit_code=2)
     assert reason in done.stderr
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.commands.running import clean_environment, gym, gym_process, lines_of
+from tests.builders import clean_environment, gym, gym_process, lines_of
 from tests.processes import TOO_LONG, heed_signals, wait_until
 
 # 128 + the number of the signal; a hangup counts as SIGTERM.
@@ -56,9 +56,8 @@ class Running(NamedTuple):
 
 
 @pytest.fixture
-def start(tmp_path, monkeypatch):
+def start(tmp_path, working_folder, monkeypatch):
     """Return a function that starts a command; the fixture ends it whatever the test does."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     rows = (f'{{"id": "t{n}", "prompt": "Go."}}\n' for n in range(6))
     Path("t.jsonl").write_text("".join(rows))
@@ -115,7 +114,7 @@ def test_a_first_signal_lets_what_is_in_flight_end(start, number):
     assert "mean reward" in Path("stdout").read_text()
     name, *arguments = shlex.split(command)
     assert name == "gym"
-    assert gym(*arguments).exit_code == 0
+    gym(*arguments, exit_code=0)
     assert len(lines_of(Path("run/rollouts.jsonl"))) == 6
 
 
@@ -144,8 +143,7 @@ def test_what_outlasts_the_grace_is_cut_off_and_recorded(start):
     assert "0 of 6 attempts are scored" in running.text
     assert "Traceback" not in running.text
     Path("held").unlink()
-    again = gym("collect", "t.jsonl", *HELD, "--out", "run", "--no-retry")
-    assert again.exit_code == 0, again.stderr
+    gym("collect", "t.jsonl", *HELD, "--out", "run", "--no-retry", exit_code=0)
     assert len(lines_of(Path("run/rollouts.jsonl"))) == 6
 
 
@@ -246,7 +244,7 @@ def test_a_third_signal_ends_what_computes_in_the_loop(start, number):
     assert "Traceback" not in running.text
     assert len(reached()) <= 2
     Path("blocking").unlink()
-    assert gym("collect", "t.jsonl", *HELD, "--out", "run").exit_code == 0
+    gym("collect", "t.jsonl", *HELD, "--out", "run", exit_code=0)
     assert len(lines_of(Path("run/rollouts.jsonl"))) == 6
 
 
@@ -301,14 +299,14 @@ def test_a_signal_ends_a_command_that_waits(start, number):
     assert running.text == f"{WORDS[number]}\n"
     assert not Path("run/failures.jsonl").exists()
     Path("computing").unlink()
-    assert gym(*line).exit_code == 0
+    gym(*line, exit_code=0)
     assert len(lines_of(Path("run/rollouts.jsonl"))) == 1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", CODES)
 def test_a_signal_ends_a_rescoring_that_waits(start, number):
-    assert gym("collect", "t.jsonl", *HELD, "--out", "run").exit_code == 0
+    gym("collect", "t.jsonl", *HELD, "--out", "run", exit_code=0)
     Path("computing").touch()
     running = start("verify", "run", "--env", "tests.commands.held:Held")
     running.wait_until(lambda: list(Path().glob("computing-*")))
@@ -342,8 +340,7 @@ def test_no_worker_outlives_a_run(start, number):
     wait_until(lambda: not is_alive(pid))
     Path("computing").unlink()
     reached_before = Path("reached-t0").stat().st_mtime_ns
-    again = gym("collect", "t.jsonl", *HELD, "--out", "run", "--limit", "1")
-    assert again.exit_code == 0, again.stderr
+    gym("collect", "t.jsonl", *HELD, "--out", "run", "--limit", "1", exit_code=0)
     assert Path("reached-t0").stat().st_mtime_ns == reached_before
 
 

@@ -18,7 +18,7 @@ from gymcli.rescoring.run_rescoring import (
 )
 from gymcli.store.run_directory import RunDirectory
 from gymcli.store.scored_lines import EnvironmentFacts
-from tests.commands.running import (
+from tests.builders import (
     FLAKY,
     HOSTILE,
     UNSAFE,
@@ -32,11 +32,10 @@ from tests.metrics.test_measure import NEMO
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch) -> Path:
+def run(working_folder) -> Path:
     """Return a run of six sums that the oracle played."""
-    monkeypatch.chdir(tmp_path)
     tasks = write_sums(Path("sums.jsonl"), 6)
-    assert gym("collect", tasks, "--model", "oracle", "--out", "run").exit_code == 0
+    gym("collect", tasks, "--model", "oracle", "--out", "run", exit_code=0)
     # This file exists if scoring took a second, as on a busy machine.
     Path("run/generations.jsonl").unlink(missing_ok=True)
     return Path("run")
@@ -47,8 +46,7 @@ def write_lines(path: Path, lines: list[dict]) -> None:
 
 
 def test_verify_says_that_nothing_changed(run):
-    done = gym("verify", run)
-    assert done.exit_code == 0
+    done = gym("verify", run, exit_code=0)
     assert done.stdout == (
         "6 rescored, 0 changed rewards (0 up, 0 down)\nmean reward 1.0000 -> 1.0000\n"
     )
@@ -59,8 +57,7 @@ def test_verify_says_what_changed(run):
     lines[0]["reward"] = 0.5
     lines[1]["messages"][-1]["content"] = "no idea"
     write_lines(run / "rollouts.jsonl", lines)
-    done = gym("verify", run)
-    assert done.exit_code == 0
+    done = gym("verify", run, exit_code=0)
     assert f"arithmetic {lines[0]['task_id']}/0: 0.5 -> 1" in done.stdout
     assert f"arithmetic {lines[1]['task_id']}/0: 1 -> 0" in done.stdout
     assert "1 changed: correct -> correct (1 up, 1 fail -> pass)\n" in done.stdout
@@ -134,7 +131,7 @@ def test_verify_json(run):
 def test_verify_writes_a_run(run):
     done = gym("verify", run, "--out", "again")
     assert done.stdout.endswith("files         again\n")
-    assert gym("metrics", "again").exit_code == 0
+    gym("metrics", "again", exit_code=0)
     assert len(lines_of(Path("again/rollouts.jsonl"))) == 6
 
 
@@ -145,12 +142,12 @@ def test_verify_that_could_not_write_a_run_is_done_by_the_same_command(run):
     done = subprocess.run(limited, env=clean_environment(), capture_output=True, check=False)
     assert done.returncode == 4
     assert b"File too large" in done.stderr
-    assert gym("metrics", "again").exit_code == 2
+    gym("metrics", "again", exit_code=2)
     collect = ("collect", "sums.jsonl", "--model", "oracle", "--out", "again")
     assert "again: is not empty and holds no run" in gym(*collect).stderr
-    assert gym("verify", "run", "--out", "again").exit_code == 0
+    gym("verify", "run", "--out", "again", exit_code=0)
     assert len(lines_of(Path("again/rollouts.jsonl"))) == 6
-    assert gym("verify", "run", "--out", "again").exit_code == 2
+    gym("verify", "run", "--out", "again", exit_code=2)
 
 
 def test_verify_reads_a_run_that_is_being_written(run):
@@ -158,53 +155,47 @@ def test_verify_reads_a_run_that_is_being_written(run):
     other = RunDirectory(run)
     other.lock()
     try:
-        assert gym("verify", run).exit_code == 0
+        gym("verify", run, exit_code=0)
     finally:
         other.close()
 
 
-def test_verify_reads_nemo_gym(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_verify_reads_nemo_gym(working_folder):
     line = {**NEMO, "reward": 0.0, "_ng_task_index": 0}
     write_lines(Path("r.jsonl"), [line])
-    assert gym("verify", "r.jsonl").exit_code == 2
-    done = gym("verify", "r.jsonl", "--env", "arithmetic")
-    assert done.exit_code == 0
+    gym("verify", "r.jsonl", exit_code=2)
+    done = gym("verify", "r.jsonl", "--env", "arithmetic", exit_code=0)
     assert "arithmetic 0/0: 0 -> 1" in done.stdout
     named = {**line, "agent_ref": {"name": "arithmetic_simple_agent"}}
     del named["answer"]
     write_lines(Path("r.jsonl"), [named])
     write_lines(Path("t.jsonl"), [{"env": "arithmetic", "prompt": "What is 1 + 1?", "answer": 2}])
-    assert gym("verify", "r.jsonl").exit_code == 4
+    gym("verify", "r.jsonl", exit_code=4)
     done = gym("verify", "r.jsonl", "--tasks", "t.jsonl")
     assert (done.exit_code, "1 rescored, 1 changed" in done.stdout) == (0, True)
 
 
-def test_verify_takes_options(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_verify_takes_options(working_folder):
     gym("collect", "mcqa", "--model", "oracle", "--limit", "12", "--out", "run")
-    done = gym("verify", "run", "--env-arg", "mcqa.grading_mode=lenient_answer_colon")
-    assert done.exit_code == 0
+    done = gym("verify", "run", "--env-arg", "mcqa.grading_mode=lenient_answer_colon", exit_code=0)
     assert "correct -> no_answer" in done.stdout
 
 
 @pytest.fixture
-def waiting(tmp_path, monkeypatch) -> Path:
+def waiting(working_folder) -> Path:
     """Return a run in which one of two conversations waits for its score."""
-    monkeypatch.chdir(tmp_path)
     Path("flaky.py").write_text(FLAKY)
     tasks = write_sums(Path("t.jsonl"), 2, env="flaky")
     line = ("collect", tasks, "--model", "oracle", "--env", "flaky.py:Flaky", "--out", "run")
-    assert gym(*line, "--task", "sum-0").exit_code == 0
+    gym(*line, "--task", "sum-0", exit_code=0)
     Path("broken").touch()
-    assert gym(*line).exit_code == 4
+    gym(*line, exit_code=4)
     Path("broken").unlink()
     return Path("run")
 
 
 def test_verify_scores_waiting_conversations(waiting):
-    done = gym("verify", waiting, "--env", "flaky.py:Flaky")
-    assert done.exit_code == 0
+    done = gym("verify", waiting, "--env", "flaky.py:Flaky", exit_code=0)
     assert done.stderr == "1 waiting conversations scored, 0 failed\n"
     assert "2 rescored, 0 changed" in done.stdout
     assert len(lines_of(waiting / "rollouts.jsonl")) == 2
@@ -232,8 +223,7 @@ def test_verify_leaves_what_crashed(waiting):
 def test_verify_says_what_cannot_be_scored(waiting):
     """The exit code is 4 if nothing can be scored."""
     Path("broken").touch()
-    done = gym("verify", waiting, "--env", "flaky.py:Flaky")
-    assert done.exit_code == 4
+    done = gym("verify", waiting, "--env", "flaky.py:Flaky", exit_code=4)
     assert "flaky sum-0/0: 1 -> unscored" in done.stdout
     assert "1 not scored: VerifierError: RuntimeError: the verifier is broken" in done.stdout
     assert "0 rescored, 1 changed rewards (0 up, 0 down), 1 not scored" in done.stdout
@@ -251,8 +241,7 @@ def test_verify_says_how_many_are_kept_as_recorded(waiting):
     assert "0 rescored, 0 changed rewards (0 up, 0 down), 1 kept as recorded" in done.stdout
 
 
-def test_verify_sums_up_many_reasons(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_verify_sums_up_many_reasons(working_folder):
     verifier = "raise RuntimeError(rollout.task_id)"
     Path("picky.py").write_text(FLAKY.replace("if Path", f"{verifier}\n        if Path"))
     tasks = write_sums(Path("t.jsonl"), 30)
@@ -260,8 +249,7 @@ def test_verify_sums_up_many_reasons(tmp_path, monkeypatch):
     write_lines(
         Path("r.jsonl"), [{**x, "env": "picky"} for x in lines_of(Path("run/rollouts.jsonl"))]
     )
-    done = gym("verify", "r.jsonl", "--env", "picky.py:Flaky")
-    assert done.exit_code == 4
+    done = gym("verify", "r.jsonl", "--env", "picky.py:Flaky", exit_code=4)
     assert "10 not scored for 10 other reasons" in done.stdout
 
 
@@ -273,8 +261,7 @@ def test_verify_shows_nothing_of_a_rollout_unescaped(waiting):
     Path("code").mkdir()
     Path("code/flaky.py").write_text(Path("flaky.py").read_text())
     for more in ((), ("--json",)):
-        done = gym("verify", "r.jsonl", "--env", "code/flaky.py:Flaky", *more)
-        assert done.exit_code == 0
+        done = gym("verify", "r.jsonl", "--env", "code/flaky.py:Flaky", *more, exit_code=0)
         assert not set(UNSAFE) & set(done.output)
     assert "[bold red]markup[/]" in done.output
 
@@ -283,25 +270,23 @@ def test_verify_says_that_a_torn_line_is_left_out(run):
     path = run / "rollouts.jsonl"
     path.write_bytes(path.read_bytes()[:-40])
     for place in (run, path):
-        done = gym("verify", place)
-        assert done.exit_code == 0
+        done = gym("verify", place, exit_code=0)
         assert f"warning: {path}: the last line was not finished" in done.stderr
     path.write_bytes(path.read_bytes() + b"\n")
-    assert gym("verify", run).exit_code == 2
+    gym("verify", run, exit_code=2)
 
 
 @pytest.mark.parametrize("pending", [True, False])
 def test_verify_says_how_an_environment_given_as_code_is_found(waiting, pending):
     if not pending:
         Path("run/generations.jsonl").unlink()
-    done = gym("verify", waiting)
-    assert done.exit_code == 2
+    done = gym("verify", waiting, exit_code=2)
     way_out = "if it is your own code, set --env FILE.py:CLASS"
     assert done.stderr.startswith('error: run: no environment "flaky"')
     assert f"; {way_out}; " in done.stderr
     assert done.stderr.count("\n") == 1
-    assert gym("metrics", waiting).exit_code == 0
-    assert gym("show", waiting, "sum-0").exit_code == 0
+    gym("metrics", waiting, exit_code=0)
+    gym("show", waiting, "sum-0", exit_code=0)
 
 
 def fickle(path: Path, rollouts: Path) -> tuple[str, ...]:
@@ -317,8 +302,7 @@ def fickle(path: Path, rollouts: Path) -> tuple[str, ...]:
 
 def test_verify_repeat_finds_a_verifier_that_disagrees_with_itself(run):
     command = fickle(Path("fickle.py"), run / "rollouts.jsonl")
-    done = gym(*command, "--repeat", "2")
-    assert done.exit_code == 3
+    done = gym(*command, "--repeat", "2", exit_code=3)
     lines = done.stdout.splitlines()
     assert lines[0].startswith("fickle sum-")
     assert lines[0].endswith("/0: 0, 1")
@@ -328,8 +312,7 @@ def test_verify_repeat_finds_a_verifier_that_disagrees_with_itself(run):
     assert lines[10] == "fickle mean reward 0.500, 0.500"
     assert max(map(len, lines)) <= 100
     assert "6 rollouts have a verifier that asks no model and disagrees with itself" in done.stderr
-    done = gym(*command, "--repeat", "2", "--json")
-    assert done.exit_code == 3
+    done = gym(*command, "--repeat", "2", "--json", exit_code=3)
     report = msgspec.json.decode(done.stdout)
     assert (report["num_repeats"], report["num_faulty"]) == (2, 6)
     assert report["disagreements"][0]["rewards"] == [0.0, 1.0]
@@ -353,21 +336,18 @@ def test_verify_repeat_lists_the_first_disagreements(run):
 def test_verify_repeat_leaves_waiting_conversations_waiting(waiting):
     """Repeating writes nothing, and a note says that they stay waiting."""
     before = {path.name: path.read_bytes() for path in waiting.iterdir()}
-    done = gym("verify", waiting, "--env", "flaky.py:Flaky", "--repeat", "2")
-    assert done.exit_code == 0
+    done = gym("verify", waiting, "--env", "flaky.py:Flaky", "--repeat", "2", exit_code=0)
     assert done.stdout.startswith("1 rollouts scored 2 times, 0 with different rewards\n")
     assert {path.name: path.read_bytes() for path in waiting.iterdir()} == before
     for option in (("--out", "again"), ("--pending",)):
-        refused = gym("verify", waiting, "--repeat", "2", *option)
-        assert refused.exit_code == 2
+        refused = gym("verify", waiting, "--repeat", "2", *option, exit_code=2)
         assert f"--repeat writes nothing: leave out {option[0]}" in refused.stderr
-    assert gym("verify", waiting, "--repeat", "1").exit_code == 2
+    gym("verify", waiting, "--repeat", "1", exit_code=2)
 
 
 def test_verify_repeat_says_that_nothing_can_be_scored(waiting):
     Path("broken").touch()
-    done = gym("verify", waiting, "--env", "flaky.py:Flaky", "--repeat", "2")
-    assert done.exit_code == 4
+    done = gym("verify", waiting, "--env", "flaky.py:Flaky", "--repeat", "2", exit_code=4)
     assert "1 rollouts scored 2 times, 0 with different rewards, 1 never scored\n" in done.stdout
     assert "2 not scored: VerifierError: RuntimeError: the verifier is broken\n" in done.stdout
 

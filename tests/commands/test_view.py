@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import msgspec
 import pytest
 
-from tests.commands.running import clean_environment, gym, gym_process
+from tests.builders import clean_environment, gym, gym_process
 from tests.reporting.viewer_runs import rollout, write_run
 
 
@@ -100,5 +100,5 @@ def test_view_says_what_is_wrong_in_a_line(run, tmp_path):
         refused = gym("view", *arguments)
         assert refused.exit_code == 2, arguments
         assert words in refused.stderr.splitlines()[-1]
-    assert gym("view", run, "--port", "70000").exit_code == 2
-    assert gym("view").exit_code == 2
+    gym("view", run, "--port", "70000", exit_code=2)
+    gym("view", exit_code=2)

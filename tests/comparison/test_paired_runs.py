@@ -9,9 +9,8 @@ from gymcli.comparison.difference_verdict import Rule
 from gymcli.comparison.paired_runs import TaskContents, TaskDrift, compare_runs, task_drift
 from gymcli.errors import RunError, RunFileError, RunMismatchError, UsageError
 from gymcli.metrics.measure import ComparedLine, measure
-from tests.commands.running import write_sums
+from tests.builders import collect_all, write_sums
 from tests.comparison.compared import failure, line, mixed, nemo, write_lines, write_run
-from tests.runner.collecting import collect_all
 
 
 @pytest.fixture

@@ -19,9 +19,9 @@ from gymcli.serving.service import aggregate_metrics
 from gymcli.store.run_index import RunIndex
 from gymcli.store.scored_lines import EnvironmentFacts
 from gymcli.types import FunctionCall, Message, ToolCall
+from tests.builders import failed, lines, scored, waiting, with_tools, write_run
 from tests.comparison.compared import nemo, write_lines
 from tests.data.exporting import export
-from tests.store.indexed_runs import failed, lines, scored, waiting, with_tools, write_run
 
 SECRET = "sk-12345678901234567890"
 

@@ -9,10 +9,10 @@ from importlib.metadata import PackageNotFoundError, distribution
 import pytest
 
 from gymcli.data.training_formats import LOSSES
+from tests.builders import failed, scored, with_tools
 from tests.data.exporting import export
 from tests.data.token_runs import ONE, write_token_run
 from tests.docs.pages import blocks, page
-from tests.store.indexed_runs import failed, scored, with_tools
 
 pytestmark = pytest.mark.slow
 

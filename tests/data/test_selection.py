@@ -14,7 +14,7 @@ from gymcli.mock import MockAnswer
 from gymcli.mock.behaviours import last_user_text
 from gymcli.tasks.task_options import TaskOptions
 from gymcli.tasks.task_source import TaskSource
-from tests.commands.running import gym, lines_of, write_sums
+from tests.builders import gym, lines_of, write_sums
 
 ASK = 'user: "What is {a} + {b}?"\n'
 
@@ -30,8 +30,7 @@ def write(name, rows):
 
 def collect(*arguments, out):
     """Collect with the oracle and return the ids and hashes on the lines."""
-    done = gym("collect", *arguments, "--model", "oracle", "--out", out)
-    assert done.exit_code == 0, done.stderr
+    gym("collect", *arguments, "--model", "oracle", "--out", out, exit_code=0)
     lines = lines_of(Path(out, "rollouts.jsonl"))
     return sorted({(line["task_id"], line["task_hash"]) for line in lines})
 
@@ -55,8 +54,7 @@ def mixed_run(mock_server):
     mock_server.behaviour = answer
     write_sums(Path("sums.jsonl"), 4)
     endpoint = ("--base-url", mock_server.base_url, "--model", "m", "--repeats", "3")
-    done = gym("collect", "sums.jsonl", *endpoint, "--out", "run")
-    assert done.exit_code == 0, done.stderr
+    gym("collect", "sums.jsonl", *endpoint, "--out", "run", exit_code=0)
     return Path("run")
 
 
@@ -147,8 +145,7 @@ def test_rows_of_several_environments_are_drawn_by_weight_and_name_theirs():
     }
     for option, reason in refused.items():
         sources = ("mcqa", "sums.jsonl", "--env", "arithmetic", "--weight", "mcqa=3")
-        done = gym("data", "select", *sources, *option.split(" ", 1), "-o", "x.jsonl")
-        assert done.exit_code == 2
+        done = gym("data", "select", *sources, *option.split(" ", 1), "-o", "x.jsonl", exit_code=2)
         assert reason in done.stderr
 
 
@@ -159,7 +156,7 @@ def test_a_map_function_of_a_run_is_not_run_but_its_tasks_are_selected_from_a_fi
     Path("map.py").write_text(f"{code}    return {row}\n")
     args = ("--map", "map.py:task")
     collect("sums.csv", *args, "--env", "arithmetic", out="run")
-    assert gym("data", "pull", "sums.csv", *args, "-o", "sums.jsonl").exit_code == 0
+    gym("data", "pull", "sums.csv", *args, "-o", "sums.jsonl", exit_code=0)
     Path("map.py").write_text("raise SystemExit('code of a record')")
 
     done = gym("data", "select", "run", "-o", "out.jsonl")
@@ -167,6 +164,5 @@ def test_a_map_function_of_a_run_is_not_run_but_its_tasks_are_selected_from_a_fi
         2,
         "error: run: its tasks were made by map.py:task; name them with --tasks\n",
     )
-    done = gym("data", "select", "run", "--tasks", "sums.jsonl", "-o", "out.jsonl")
-    assert done.exit_code == 0, done.stderr
+    done = gym("data", "select", "run", "--tasks", "sums.jsonl", "-o", "out.jsonl", exit_code=0)
     assert Path("out.jsonl").read_bytes() == Path("sums.jsonl").read_bytes()

@@ -7,9 +7,9 @@ from gymcli.errors import RunFileError, UsageError
 from gymcli.secrets import scrubber_of
 from gymcli.store.tokens import TokenFile
 from gymcli.types import JSONObject, Message
+from tests.builders import failed, scored, with_tools, write_run
 from tests.data.exporting import export
 from tests.data.token_runs import CHANGED, FORKED, ONE, PARTLY, PROMPT, TWO, tokens, write_token_run
-from tests.store.indexed_runs import failed, scored, with_tools, write_run
 
 SECRET = "sk-12345678901234567890"
 

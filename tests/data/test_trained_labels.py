@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from gymcli.types import Message
+from tests.builders import scored, with_tools, write_run
 from tests.data.exporting import export
 from tests.data.token_runs import tokens, write_token_run
-from tests.store.indexed_runs import scored, with_tools, write_run
 
 trl = pytest.importorskip("trl", reason="the labels are those of TRL, which is not installed")
 

@@ -25,8 +25,7 @@ def write(path, *rows):
 
 
 @pytest.fixture
-def path(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def path(working_folder):
     return Path("tasks.jsonl")
 
 
@@ -350,9 +349,8 @@ class Barren(Environment[Task]):
 
 
 @pytest.fixture
-def module(tmp_path, monkeypatch):
+def module(working_folder):
     """Write a module with the name of a built-in environment, and return its path."""
-    monkeypatch.chdir(tmp_path)
     Path("mcqa.py").write_text(OWN)
     return "mcqa.py"
 

@@ -6,7 +6,7 @@ import msgspec
 
 from gymcli.store.tokens import PlayTokens
 from gymcli.types import Message, Tokens
-from tests.store.indexed_runs import append, lines, scored, write_run
+from tests.builders import append, lines, scored, write_run
 
 PROMPT, SAMPLED = [1, 2, 3], [4, 5]
 """Of the first call."""

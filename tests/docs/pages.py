@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.commands.running import gym_line
+from tests.builders import gym_line
 
 CHECKOUT = Path(__file__).parents[2]
 
@@ -61,8 +61,7 @@ def output_of(line: str, folder: Path) -> str:
     """Run a command that must succeed: `gym` in this process, others as processes."""
     program, *arguments = shlex.split(line)
     if program == "gym":
-        result = gym_line(line.removeprefix("gym "))
-        assert result.exit_code == 0, result.stderr
+        result = gym_line(line.removeprefix("gym "), exit_code=0)
         return result.stdout
     if arguments[:2] == ["-m", "pytest"]:
         arguments[2:2] = ["-p", "no:cacheprovider"]

@@ -15,7 +15,7 @@ from gymcli.comparison.gates import PLAIN_NAMES, check_name, parse_gate
 from gymcli.mock import MockAnswer, MockServer
 from gymcli.mock.behaviours import last_user_text, refusal_of
 from gymcli.reporting.markdown import MAX_CHARACTERS
-from tests.commands.running import add_up, clean_environment
+from tests.builders import add_up, clean_environment
 from tests.docs.pages import blocks, page, table_names, table_rows, write_gym
 
 TEXT = page("ci.md")

@@ -20,7 +20,7 @@ from gymcli.comparison.exact_tests import NUM_FLIPS
 from gymcli.comparison.paired_runs import compare_runs
 from gymcli.comparison.run_comparison import compare, doubts
 from gymcli.metrics.slicing import MAX_SLICES
-from tests.commands.running import gym, gym_line
+from tests.builders import gym, gym_line
 from tests.comparison.compared import line, write_run
 from tests.comparison.paired_tasks import compared, paired
 from tests.docs.pages import page, shown_commands, table_names, table_rows
@@ -48,14 +48,12 @@ def rollouts(name, gain, **more):
     return found
 
 
-def test_command_prints_what_is_shown(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_command_prints_what_is_shown(tmp_path, working_folder):
     write_run(tmp_path / "base", rollouts("base", 0.0, model="gpt-a"))
     asked = {"model": "gpt-b", "sampling": {"temperature": 0.7}}
     write_run(tmp_path / "new", rollouts("new", -0.03, **asked))
     [(command, shown)] = shown_commands(TEXT)
-    done = gym_line(command.removeprefix("gym "))
-    assert done.exit_code == 5
+    done = gym_line(command.removeprefix("gym "), exit_code=5)
     assert done.stdout.splitlines() == shown
 
 

@@ -15,7 +15,7 @@ from gymcli.errors import UsageError
 from gymcli.serving import Service
 from gymcli.tasks.row_map import RowMap
 from gymcli.tasks.table_files import local_rows
-from tests.commands.running import gym
+from tests.builders import gym
 from tests.docs.pages import (
     blocks,
     missing_lines,
@@ -33,9 +33,8 @@ FILES = {"yaml": "yaml", "json": "jsonl?", "csv": "csv", "python": "py"}
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path, working_folder):
     """Return a folder with every file of the page as the working directory."""
-    monkeypatch.chdir(tmp_path)
     for language, suffix in FILES.items():
         write_blocks(TEXT, language, suffix, tmp_path)
     return tmp_path

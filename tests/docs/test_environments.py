@@ -19,7 +19,7 @@ from gymcli.environment.registry import ALIASES, ENTRY_POINT_GROUP
 from gymcli.environment.tool import EnvironmentOptions
 from gymcli.mock import MockAnswer, MockServer
 from gymcli.mock.behaviours import last_user_text, num_turns
-from tests.commands.running import gym, lines_of
+from tests.builders import gym, lines_of
 from tests.docs.pages import (
     CHECKOUT,
     blocks,
@@ -37,9 +37,8 @@ PROSE = re.sub(r"^```.*?^```$", "", TEXT, flags=re.DOTALL | re.MULTILINE)
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch) -> Path:
+def folder(tmp_path, working_folder) -> Path:
     """Return a folder with every module of the page and its tasks as the working directory."""
-    monkeypatch.chdir(tmp_path)
     write_blocks(TEXT, "json", "jsonl", tmp_path)
     write_blocks(TEXT, "python", "py", tmp_path)
     return tmp_path
@@ -79,7 +78,7 @@ def test_commands_of_the_readme_that_need_no_model_run(folder):
 @pytest.mark.parametrize("pattern", get_args(Pattern))
 def test_patterns_are_those_of_gym_init(folder, pattern):
     assert f"`{pattern}`" in TEXT
-    assert gym("init", "other_env", "--pattern", pattern).exit_code == 0
+    gym("init", "other_env", "--pattern", pattern, exit_code=0)
 
 
 def played(spec: str, server: MockServer, rows: list[dict], *options: str) -> list[dict]:
@@ -87,8 +86,7 @@ def played(spec: str, server: MockServer, rows: list[dict], *options: str) -> li
     tasks = b"".join(msgspec.json.encode({"id": str(n), **r}) + b"\n" for n, r in enumerate(rows))
     Path("t.jsonl").write_bytes(tasks)
     policy = ("--model", "m", "--base-url", server.base_url, "--concurrency", "1")
-    done = gym("collect", "t.jsonl", "--env", spec, *policy, "--out", "run", *options)
-    assert done.exit_code == 0, done.stderr
+    gym("collect", "t.jsonl", "--env", spec, *policy, "--out", "run", *options, exit_code=0)
     return sorted(
         lines_of(Path("run/rollouts.jsonl")), key=lambda line: (line["task_id"], line["attempt"])
     )
@@ -166,9 +164,18 @@ def test_letters_scores_nothing_without_a_verdict(folder, mock_server):
     Path("t.jsonl").write_text('{"id": "0", "prompt": "Two words.", "letters": "bt"}\n')
     models = ("--model", "m", "--base-url", mock_server.base_url)
     judge = ("--role", f"judge={mock_server.base_url}#j")
-    done = gym("collect", "t.jsonl", "--env", "letters.py:Letters", *models, *judge, "--out", "run")
+    gym(
+        "collect",
+        "t.jsonl",
+        "--env",
+        "letters.py:Letters",
+        *models,
+        *judge,
+        "--out",
+        "run",
+        exit_code=4,
+    )
 
-    assert done.exit_code == 4
     [failure] = lines_of(Path("run/failures.jsonl"))
     assert (failure["error"]["class"], failure["error"]["phase"]) == ("RoleError", "role")
     assert "the judge's answer has no readable verdict" in failure["error"]["message"]

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from gymcli.data.exporters import COLUMNS, EXPORTERS, JSON_COLUMNS
-from tests.commands.running import gym
+from tests.builders import gym
 from tests.docs.pages import blocks, missing_lines, page, shown_commands, table_names, table_rows
 
 TEXT = page("export.md")
@@ -24,8 +24,7 @@ def shown_files():
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def folder(tmp_path, working_folder):
     for name in ("rollouts.jsonl", "tokens.jsonl"):
         (tmp_path / name).write_text(shown_files()[name], encoding="utf-8")
     return tmp_path

@@ -4,8 +4,8 @@ import re
 
 from gymcli.store.filters import FUNCTIONS, MAX_CHARACTERS, OPERATORS, parse_filter
 from gymcli.store.run_index import OPEN_NAMES, ROW_NAMES, RunIndex
+from tests.builders import failed, scored, write_run
 from tests.docs.pages import blocks, page, table_names, table_rows
-from tests.store.indexed_runs import failed, scored, write_run
 
 TEXT = page("filters.md")
 

@@ -14,7 +14,7 @@ from gymcli.mock import Exchange, MockAnswer, Stats
 from gymcli.mock.behaviours import ScriptLine
 from gymcli.mock.fault_effects import HUGE, UNKNOWN_FINISH, UNKNOWN_TOOL
 from gymcli.mock.faults import BURST_LENGTH, ContentFault, DeliveryFault, StatusFault
-from tests.commands.running import clean_environment, lines_of
+from tests.builders import clean_environment, lines_of
 from tests.docs.pages import blocks, output_of, page, table_names, write_blocks, write_gym
 
 TEXT = page("mock.md")

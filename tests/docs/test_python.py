@@ -25,8 +25,7 @@ def test_calls_are_public():
     assert names <= {*gymcli.__all__}
 
 
-def test_examples_print_what_is_shown_in_a_running_loop(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_examples_print_what_is_shown_in_a_running_loop(working_folder, monkeypatch, capsys):
     monkeypatch.setattr(asyncio, "run", lambda main: main.close())  # one loop runs already
     names = {"__name__": "__main__"}
 

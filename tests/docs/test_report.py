@@ -3,7 +3,7 @@
 from gymcli.reporting.html_comparison import MAX_TASKS as MAX_COMPARED
 from gymcli.reporting.html_parts import MAX_DRAWN, MAX_POINTS
 from gymcli.reporting.html_run import MAX_ATTEMPTS, MAX_FLAKY, MAX_TASKS
-from tests.commands.running import gym
+from tests.builders import gym
 from tests.docs.pages import page, table_rows
 
 TEXT = page("report.md")

@@ -58,8 +58,7 @@ def test_pages_can_be_followed_in_one_folder():
 
 
 @pytest.mark.parametrize("pattern", [marked(pattern) for pattern in PAGES])
-def test_commands_print_what_is_shown(pattern, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_commands_print_what_is_shown(pattern, tmp_path, working_folder, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     for script in FOLDER.glob("*.py"):
         shutil.copy(script, tmp_path)

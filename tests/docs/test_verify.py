@@ -20,8 +20,7 @@ def keys_of(table: str) -> set[str]:
     return {name for row in rows for name in re.findall(r"`([a-z_]+)`", " | ".join(row))}
 
 
-def test_commands_print_what_is_shown(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_commands_print_what_is_shown(tmp_path, working_folder):
     for command, shown in shown_commands(TEXT):
         assert missing_lines(command, shown, tmp_path) == []
 

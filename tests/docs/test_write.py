@@ -17,7 +17,7 @@ from gymcli.environment.registry import Registry
 from gymcli.mock import MockServer
 from gymcli.mock.process import serving
 from gymcli.types import ErrorRecord, Failure, Message, Rollout, Score, Verifier
-from tests.commands.running import gym
+from tests.builders import gym
 
 DOCS = Path(__file__).parents[2] / "docs"
 README = DOCS.parent / "README.md"
@@ -160,7 +160,7 @@ def runs(tmp_path: Path) -> tuple[Path, Path]:
     made = tmp_path / "a", tmp_path / "b"
     for run in made:
         options = ("--model", "oracle", "--limit", "5", "--repeats", "2", "--out", run)
-        assert gym("collect", "arithmetic", "mcqa", *options).exit_code == 0
+        gym("collect", "arithmetic", "mcqa", *options, exit_code=0)
         rollouts = run / "rollouts.jsonl"
         text = rollouts.read_text(encoding="utf-8")
         rollouts.write_text(text.replace('"reward":1.0', '"reward":0.0', 3), encoding="utf-8")
@@ -192,7 +192,7 @@ def test_schema_accepts_the_metrics_file_of_a_run(runs: tuple[Path, Path]) -> No
     schema = json.loads((DOCS / "metrics.schema.json").read_text(encoding="utf-8"))
 
     jsonschema.validate(json.loads((runs[0] / "metrics.json").read_bytes()), schema)
-    assert gym("metrics", runs[0]).exit_code == 0
+    gym("metrics", runs[0], exit_code=0)
     jsonschema.validate(json.loads((runs[0] / "metrics.json").read_bytes()), schema)
 
 

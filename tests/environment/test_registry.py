@@ -179,8 +179,7 @@ def test_registry_takes_the_only_environment_of_a_file(tmp_path):
         ("here:file", False),
     ],
 )
-def test_is_code(tmp_path, monkeypatch, name, expected):
-    monkeypatch.chdir(tmp_path)
+def test_is_code(working_folder, name, expected):
     Path("here:file").touch()
     assert is_code(name) == expected
 

@@ -114,8 +114,7 @@ class Quiz(Environment[Task]):
 
 
 @pytest.fixture
-def quizzes(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def quizzes(tmp_path, working_folder):
     folder = tmp_path / "quizzes"
     write(folder / "quiz.py", QUIZ)
     write(folder / "counted_words.py", "def count(text):\n    return len(text.split())")
@@ -206,8 +205,7 @@ except GymError as error:
         ("import os; os.chdir('/')", "changes the working directory when it is imported"),
     ],
 )
-def test_a_file_that_does_more_than_define_is_refused(tmp_path, monkeypatch, statement, words):
-    monkeypatch.chdir(tmp_path)
+def test_a_file_that_does_more_than_define_is_refused(tmp_path, working_folder, statement, words):
     write(tmp_path / "quiz.py", f"{statement}\n{SOURCE}")
     with pytest.raises(EnvironmentImportError) as caught:
         Registry(("quiz.py:Quiz",))

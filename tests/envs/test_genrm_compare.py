@@ -35,8 +35,8 @@ from gymcli.rollout.scoring import score_group
 from gymcli.tasks.task_files import read_tasks
 from gymcli.tasks.task_row import TaskReading
 from gymcli.types import Verifier
+from tests.builders import gym, lines_of
 from tests.checks.subjects import finding
-from tests.commands.running import gym, lines_of
 from tests.environment.scripted import Scripted, failing
 from tests.envs.episodes import answered, played, says, scored, task_row
 
@@ -474,12 +474,12 @@ def test_rows_of_others_have_neither_oracle_nor_stand_in():
 
 def test_groups_are_compared_from_the_command_line(tmp_path):
     """The oracle's attempts are equal and correct."""
-    done = gym(
+    gym(
         *("collect", "genrm_compare", "--model", "oracle", "--role", "reward=oracle"),
         *("--repeats", "3", "--limit", "2", "--out", tmp_path / "run", "--quiet"),
+        exit_code=0,
     )
 
-    assert done.exit_code == 0, done.output
     rollouts = lines_of(tmp_path / "run" / "rollouts.jsonl")
     assert [rollout["reward"] for rollout in rollouts] == [5.0] * 6
     assert {len(rollout["details"]["comparisons"]) for rollout in rollouts} == {2}

@@ -12,7 +12,7 @@ from gymcli.errors import RoleError
 from gymcli.models.endpoint import SCALAR_DIALECTS
 from gymcli.rollout.episode import EpisodeFailedError
 from gymcli.types import FunctionCall, Message, Rollout, ToolCall
-from tests.commands.running import gym, lines_of
+from tests.builders import gym, lines_of
 from tests.environment.scripted import Scripted, failing
 from tests.envs.episodes import answered, played, scored, task_row
 
@@ -182,12 +182,12 @@ def test_reward_model_is_asked_over_the_wire(tmp_path, mock_server, dialect):
     """From the command line through the wire format to the rollouts."""
     mock_server.behaviour = lambda request: str(-len(request.messages[-1].text))
     address = f"reward={mock_server.base_url}/{dialect}#rewarder"
-    done = gym(
+    gym(
         *("collect", "reward_model", "--model", "oracle", "--role", address),
         *("--limit", "3", "--out", tmp_path / "run", "--quiet"),
+        exit_code=0,
     )
 
-    assert done.exit_code == 0, done.output
     rollouts = lines_of(tmp_path / "run" / "rollouts.jsonl")
     assert len(rollouts) == 3
     for rollout in rollouts:

@@ -18,8 +18,9 @@ def test_check_role_parameters_refuses_numbers_and_secrets():
         check_role_parameters({"user": {"b": float("inf")}}, sources)
 
 
-def test_default_roles_remembers_why_a_role_has_no_model(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_default_roles_remembers_why_a_role_has_no_model(
+    tmp_path, working_folder, monkeypatch, capsys
+):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     (tmp_path / "gym.toml").write_text('[roles]\njudge = "oracle"\nuser = "nobody"\n')

@@ -14,7 +14,7 @@ from gymcli.library.run_collection import with_own_folders
 from gymcli.mock import MockServer
 from gymcli.runner.collect_options import CollectOptions
 from gymcli.store.manifest import read_manifest
-from tests.commands.running import add_up, write_sums
+from tests.builders import add_up, write_sums
 
 
 class Guess:
@@ -47,10 +47,9 @@ def test_awaiting_collect_returns_the_result_of_the_run(tmp_path):
     assert read_manifest(out).ended_at is not None
 
 
-def test_a_result_needs_no_directory(tmp_path, monkeypatch):
+def test_a_result_needs_no_directory(tmp_path, working_folder, monkeypatch):
     tasks = write_sums(tmp_path / "t.jsonl", 3)
     (tmp_path / "temporary").mkdir()
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     result = collect(tasks, model="oracle")
     assert (result.run, result.num_scored) == ("", 3)
@@ -102,9 +101,8 @@ async def test_models_share_concurrency_and_endpoints_can_be_listed(tmp_path):
     assert server.num_requests == 16
 
 
-async def test_models_may_be_named_in_gym_toml(tmp_path, monkeypatch):
+async def test_models_may_be_named_in_gym_toml(tmp_path, working_folder):
     tasks = write_sums(tmp_path / "t.jsonl", 1)
-    monkeypatch.chdir(tmp_path)
     async with MockServer(add_up) as server:
         table = f'base_url = "{server.base_url}"\nmodel = "served"\n'
         Path("gym.toml").write_text(f"[models.first]\n{table}[models.second]\n{table}")

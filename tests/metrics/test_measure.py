@@ -13,9 +13,16 @@ from gymcli.mock.behaviours import refusal_of
 from gymcli.rescoring.run_rescoring import Rescoring
 from gymcli.runner.merging import Merging
 from gymcli.types import SCHEMA_VERSION, ErrorRecord, Failure, Rollout
-from tests.commands.running import FLAKY, add_up, lines_of, write_sums
-from tests.runner.collecting import collect_all
-from tests.store.indexed_runs import lines, scored, write_run
+from tests.builders import (
+    FLAKY,
+    add_up,
+    collect_all,
+    lines,
+    lines_of,
+    scored,
+    write_run,
+    write_sums,
+)
 
 NEMO = {
     "responses_create_params": {"input": [{"role": "user", "content": "What is 1 + 1?"}]},

@@ -17,7 +17,7 @@ from gymcli.mock import MockAnswer, MockServer
 from gymcli.mock.behaviours import num_turns
 from gymcli.mock.process import serving
 from gymcli.types import Request, Rollout
-from tests.commands.running import clean_environment
+from tests.builders import clean_environment
 from tests.processes import wait_until
 
 pytestmark = pytest.mark.slow

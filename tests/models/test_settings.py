@@ -163,8 +163,7 @@ def test_load_settings_skips_a_byte_order_mark(tmp_path):
         load_settings(path)
 
 
-def test_load_settings_without_file(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_load_settings_without_file(tmp_path, working_folder):
     assert load_settings() == Settings()
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         load_settings(tmp_path / "other.toml")
@@ -241,8 +240,7 @@ def test_the_search_for_settings_ends(tmp_path, monkeypatch, stop):
     assert settings_file() == Path("gym.toml")
 
 
-def test_settings_of_a_deleted_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_settings_of_a_deleted_folder(tmp_path, working_folder, monkeypatch):
     folder = tmp_path / "gone"
     folder.mkdir()
     monkeypatch.chdir(folder)

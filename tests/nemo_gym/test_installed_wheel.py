@@ -22,7 +22,7 @@ from gymcli.nemo_gym.rows import read_prompt, read_rollout
 from gymcli.tasks.task_files import RowProblem, read_tasks, with_shared_ids
 from gymcli.tasks.task_row import TaskReading
 from gymcli.types import JSONObject
-from tests.commands.running import clean_environment
+from tests.builders import clean_environment
 from tests.envs.episodes import scored
 
 pytestmark = pytest.mark.slow

@@ -257,8 +257,7 @@ def test_outcome_stays_as_it_is(outcome):
 
 
 @pytest.mark.parametrize("class_name", [":Quiz", ""])
-def test_code_of_a_file_keeps_the_name_that_it_was_given(tmp_path, monkeypatch, class_name):
-    monkeypatch.chdir(tmp_path)
+def test_code_of_a_file_keeps_the_name_that_it_was_given(tmp_path, working_folder, class_name):
     folder = tmp_path / "folder"
     folder.mkdir()
     path = tmp_path / "quiz.py"

@@ -23,7 +23,7 @@ from gymcli.runner.attempts import Attempt, Outcome
 from gymcli.runner.judges import Judges, open_shared
 from gymcli.store.verdicts import Verdicts
 from gymcli.types import Failure, Rollout, Verifier
-from tests.commands.running import clean_environment, gym, gym_process
+from tests.builders import clean_environment, gym, gym_process
 from tests.ray.ray_environments import records_of, write_environments, write_tasks
 
 pytest_plugins = ["gymcli.mock.fixture"]
@@ -121,11 +121,10 @@ def first_line(process: subprocess.Popen, file: Path) -> str:
 
 @on_ray
 @pytest.mark.slow
-def test_own_cluster_worker_killed_equals_local(tmp_path, monkeypatch, mock_server):
+def test_own_cluster_worker_killed_equals_local(tmp_path, working_folder, monkeypatch, mock_server):
     """The processes and the files of the command's own cluster end with it."""
-    monkeypatch.chdir(tmp_path)
     write_tasks(tmp_path, 30)
-    assert gym(*collect(mock_server, "--repeats", "2", out=Path("local"))).exit_code == 0
+    gym(*collect(mock_server, "--repeats", "2", out=Path("local")), exit_code=0)
     Path("played").unlink()
     Path("deadly-11").write_text("once")
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
@@ -155,35 +154,31 @@ def test_own_cluster_worker_killed_equals_local(tmp_path, monkeypatch, mock_serv
 @on_ray
 @pytest.mark.slow
 def test_joined_cluster_resumes_local_run_and_is_resumed(
-    tmp_path, monkeypatch, mock_server, ray_address
+    tmp_path, working_folder, mock_server, ray_address
 ):
     """Three commands write one run in turn; a budget ends the second."""
-    monkeypatch.chdir(tmp_path)
     write_tasks(tmp_path, 24)
     ray = ("--engine", "ray", "--address", ray_address, "--workers", "1", "--concurrency", "2")
-    assert gym(*collect(mock_server, "--limit", "5")).exit_code == 0
-    stopped = gym(*collect(mock_server, *ray, "--max-tokens-total", "60", "--grace", "60"))
-    assert stopped.exit_code == 6, stopped.stderr
+    gym(*collect(mock_server, "--limit", "5"), exit_code=0)
+    gym(*collect(mock_server, *ray, "--max-tokens-total", "60", "--grace", "60"), exit_code=6)
     there = records_of(OUT / "rollouts.jsonl")
     assert 5 < len(there) < 24
-    assert gym(*collect(mock_server)).exit_code == 0
+    gym(*collect(mock_server), exit_code=0)
     assert len(records_of(OUT / "rollouts.jsonl")) == 24
     assert len(Path("played").read_text().splitlines()) == 24
-    assert gym(*collect(mock_server, *ray)).exit_code == 0
+    gym(*collect(mock_server, *ray), exit_code=0)
 
 
 @on_ray
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["deadly", "blocking"])
 def test_only_the_attempt_that_ends_every_worker_is_given_up(
-    tmp_path, monkeypatch, mock_server, ray_address, what
+    tmp_path, working_folder, mock_server, ray_address, what
 ):
-    monkeypatch.chdir(tmp_path)
     write_tasks(tmp_path, 6)
     Path(f"{what}-3").write_text("always")
     ray = ("--engine", "ray", "--address", ray_address, "--workers", "1")
-    result = gym(*collect(mock_server, *ray, "--min-coverage", "0.5"))
-    assert result.exit_code == 0, result.stderr
+    gym(*collect(mock_server, *ray, "--min-coverage", "0.5"), exit_code=0)
     assert len(records_of(OUT / "rollouts.jsonl")) == 5
     failures = records_of(OUT / "failures.jsonl")
     assert list(failures) == [("3", 0)]
@@ -192,9 +187,10 @@ def test_only_the_attempt_that_ends_every_worker_is_given_up(
 
 @on_ray
 @pytest.mark.slow
-def test_interrupted_run_keeps_what_is_done(tmp_path, monkeypatch, ray_address, gym_mock):
+def test_interrupted_run_keeps_what_is_done(
+    tmp_path, working_folder, monkeypatch, ray_address, gym_mock
+):
     """After Ctrl-C, attempts in flight are cut off when the grace is over, and recorded."""
-    monkeypatch.chdir(tmp_path)
     write_tasks(tmp_path, 40)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     server = gym_mock(latency="uniform:0.2:0.3")
@@ -220,41 +216,38 @@ def test_interrupted_run_keeps_what_is_done(tmp_path, monkeypatch, ray_address, 
 
 @on_ray
 @pytest.mark.slow
-def test_failing_verifiers_and_refused_key(tmp_path, monkeypatch, ray_address, gym_mock):
+def test_failing_verifiers_and_refused_key(tmp_path, working_folder, ray_address, gym_mock):
     """A failure in a worker is recorded as in a local run; a refused key ends the run."""
-    monkeypatch.chdir(tmp_path)
     write_tasks(tmp_path, 4)
     ray = ("--engine", "ray", "--address", ray_address, "--workers", "1")
     Path("broken").touch()
-    assert gym(*collect(gym_mock(), *ray)).exit_code == 4
+    gym(*collect(gym_mock(), *ray), exit_code=4)
     failures = records_of(OUT / "failures.jsonl")
     assert {record["error"]["class"] for record in failures.values()} == {"VerifierError"}
     assert len(records_of(OUT / "generations.jsonl")) == 4
     Path("broken").unlink()
-    refused = gym(*collect(gym_mock(api_key="sk-right-0123456789"), *ray, out=Path("refused")))
-    assert refused.exit_code == 4
+    refused = gym(
+        *collect(gym_mock(api_key="sk-right-0123456789"), *ray, out=Path("refused")), exit_code=4
+    )
     assert "no key was sent" in refused.stderr
-    assert gym(*collect(gym_mock(), *ray)).exit_code == 0  # only scores what waits
+    gym(*collect(gym_mock(), *ray), exit_code=0)  # only scores what waits
     assert len(Path("played").read_text().splitlines()) == 4
 
 
 @on_ray
 @pytest.mark.slow
-def test_verify_on_ray_equals_local(tmp_path, monkeypatch, mock_server, ray_address):
+def test_verify_on_ray_equals_local(tmp_path, working_folder, mock_server, ray_address):
     """One worker is killed; one line each fails, dies, hangs and takes too much memory."""
-    monkeypatch.chdir(tmp_path)
     write_tasks(tmp_path, 40)
     write_environments(tmp_path)
     where = ("--model", "m", "--base-url", mock_server.base_url, "--out", "run", "--quiet")
-    assert gym("collect", "tasks.jsonl", *HEAVY, *where).exit_code == 0
+    gym("collect", "tasks.jsonl", *HEAVY, *where, exit_code=0)
     Path("cruel").touch()
-    local = gym("verify", "run", *HEAVY, "--out", "local", "--json")
-    assert local.exit_code == 0, local.stderr
+    local = gym("verify", "run", *HEAVY, "--out", "local", "--json", exit_code=0)
     Path("lost").touch()
     Path("verified").unlink()
     ray = ("--engine", "ray", "--address", ray_address, "--workers", "2")
-    there = gym("verify", "run", *HEAVY, *ray, "--out", "there", "--json")
-    assert there.exit_code == 0, there.stderr
+    there = gym("verify", "run", *HEAVY, *ray, "--out", "there", "--json", exit_code=0)
     assert not Path("lost").exists()
     before, after = json.loads(local.stdout), json.loads(there.stdout)
     assert after["num_failed"] == 4
@@ -274,8 +267,7 @@ def test_verify_on_ray_equals_local(tmp_path, monkeypatch, mock_server, ray_addr
 
 @on_ray
 @pytest.mark.slow
-def test_judges_and_groups_on_ray_equal_local(tmp_path, monkeypatch, mock_server, ray_address):
-    monkeypatch.chdir(tmp_path)
+def test_judges_and_groups_on_ray_equal_local(tmp_path, working_folder, mock_server, ray_address):
     write_tasks(tmp_path, 6)
     write_environments(tmp_path)
     where = ("--model", "m", "--base-url", mock_server.base_url, "--quiet", "--repeats", "3")
@@ -283,23 +275,22 @@ def test_judges_and_groups_on_ray_equal_local(tmp_path, monkeypatch, mock_server
     judge = ("--role", f"judge={mock_server.base_url}#j")
     gone = ("--role", "judge=http://127.0.0.1:9/v1#j", "--outage-deadline", "0")
     ray = ("--engine", "ray", "--address", ray_address, "--workers", "2")
-    assert gym(*collect, *judge, "--out", "local").exit_code == 0
-    assert gym(*collect, *judge, *ray, "--out", "there").exit_code == 0
+    gym(*collect, *judge, "--out", "local", exit_code=0)
+    gym(*collect, *judge, *ray, "--out", "there", exit_code=0)
     assert records_of(Path("there/rollouts.jsonl")) == records_of(Path("local/rollouts.jsonl"))
     assert asked("there") == asked("local")
     assert len(asked("there")) == 18
     # Without its judge a run has waiting conversations, which `gym verify` scores on Ray as well.
-    assert gym(*collect, *gone, *ray, "--out", "waits").exit_code == 4
+    gym(*collect, *gone, *ray, "--out", "waits", exit_code=4)
     # The run ends once its judge is known to be gone: how many were played by then varies.
     num_waiting = len(records_of(Path("waits/generations.jsonl")))
     assert num_waiting > 0
-    pending = gym("verify", "waits", *JUDGED, *judge, *ray, "--pending")
-    assert pending.exit_code == 0, pending.stderr
+    pending = gym("verify", "waits", *JUDGED, *judge, *ray, "--pending", exit_code=0)
     assert f"{num_waiting} waiting conversations scored, 0 failed" in pending.stderr
     assert len(rewards("waits")) == num_waiting
     assert rewards("waits").items() <= rewards("local").items()
     # Lines that wait for a judge are rescored in this process, whatever the engine.
-    assert gym("verify", "there", *JUDGED, *judge, *ray).exit_code == 0
+    gym("verify", "there", *JUDGED, *judge, *ray, exit_code=0)
 
 
 def asked(run: str) -> dict[str, object]:

@@ -18,7 +18,7 @@ from gymcli.errors import EngineError, MissingPackageError, UsageError
 from gymcli.library.run_collection import engine_of_run
 from gymcli.ray.driver import JOIN_SECONDS, RayEngine, check_address
 from gymcli.runner.collect_options import CollectOptions
-from tests.commands.running import FLAKY, clean_environment, gym, gym_process
+from tests.builders import FLAKY, clean_environment, gym, gym_process
 
 on_ray = pytest.mark.skipif(find_spec("ray") is None, reason="needs ray: pip install 'gymcli[ray]'")
 
@@ -116,7 +116,7 @@ def test_address_where_nothing_listens(tmp_path, monkeypatch):
     """One line names what, where and the way out, without Ray's own messages."""
     begin(tmp_path, monkeypatch)
     Path("broken").touch()
-    assert gym(*COLLECT, "--out", "waits").exit_code == 4
+    gym(*COLLECT, "--out", "waits", exit_code=4)
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))  # reserved, but not listening
         address = f"127.0.0.1:{held.getsockname()[1]}"
@@ -140,7 +140,7 @@ def begin(folder: Path, monkeypatch) -> None:
     monkeypatch.chdir(folder)
     Path("flaky.py").write_text(FLAKY)
     Path("tasks.jsonl").write_text('{"id": "1", "prompt": "Go."}\n')
-    assert gym(*COLLECT, "--out", "run", "--quiet").exit_code == 0
+    gym(*COLLECT, "--out", "run", "--quiet", exit_code=0)
 
 
 @pytest.mark.slow
@@ -202,7 +202,7 @@ def test_a_signal_ends_a_command_that_waits_for_a_cluster(
     """The first signal ends it, and the process that joins the cluster ends before the command."""
     begin(tmp_path, monkeypatch)
     Path("broken").touch()
-    assert gym(*COLLECT, "--out", "waits").exit_code == 4
+    gym(*COLLECT, "--out", "waits", exit_code=4)
     process = started(*line, "--engine", "ray", "--address", silent.address)
     try:
         connection = silent.taken()
@@ -238,7 +238,7 @@ def test_a_signal_while_an_own_cluster_starts_leaves_nothing(tmp_path, monkeypat
     """No process and no folder is left."""
     begin(tmp_path, monkeypatch)
     Path("broken").touch()
-    assert gym(*COLLECT, "--out", "waits").exit_code == 4
+    gym(*COLLECT, "--out", "waits", exit_code=4)
     process = started("verify", "waits", "--pending", *ENV, "--engine", "ray", "--workers", "1")
     try:
         while not (folders := folders_of_children(process.pid)):
@@ -272,26 +272,21 @@ def test_joining_with_a_wrong_token(ray_address, monkeypatch):
         join(ray_address, seconds=30)
 
 
-def test_collect_without_ray_says_how_to_get_it(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_collect_without_ray_says_how_to_get_it(tmp_path, working_folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    result = gym("collect", "arithmetic", "--model", "oracle", "--engine", "ray")
-    assert result.exit_code == 2
+    result = gym("collect", "arithmetic", "--model", "oracle", "--engine", "ray", exit_code=2)
     assert "pip install 'gymcli[ray]'" in result.stderr
     assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize("more", [(), ("--pending",)])
-def test_verify_without_ray_says_how_to_get_it(tmp_path, monkeypatch, more):
-    monkeypatch.chdir(tmp_path)
+def test_verify_without_ray_says_how_to_get_it(working_folder, monkeypatch, more):
     assert gym("collect", "arithmetic", "--model", "oracle", "--limit", "2", "--out", "run").output
     monkeypatch.setitem(sys.modules, "ray", None)
-    result = gym("verify", "run", "--engine", "ray", *more)
-    assert result.exit_code == 2
+    result = gym("verify", "run", "--engine", "ray", *more, exit_code=2)
     assert "pip install 'gymcli[ray]'" in result.stderr
-    alone = gym("verify", "run/rollouts.jsonl", "--engine", "ray")
-    assert alone.exit_code == 2
-    assert gym("verify", "run", "--workers", "2").exit_code == 2
+    gym("verify", "run/rollouts.jsonl", "--engine", "ray", exit_code=2)
+    gym("verify", "run", "--workers", "2", exit_code=2)
 
 
 def test_collection_without_ray(monkeypatch):
@@ -301,10 +296,8 @@ def test_collection_without_ray(monkeypatch):
 
 
 @pytest.mark.parametrize("option", [("--address", "auto"), ("--workers", "2")])
-def test_collect_options_of_a_cluster_without_one(tmp_path, monkeypatch, option):
-    monkeypatch.chdir(tmp_path)
-    result = gym("collect", "arithmetic", "--model", "oracle", *option)
-    assert result.exit_code == 2
+def test_collect_options_of_a_cluster_without_one(working_folder, option):
+    result = gym("collect", "arithmetic", "--model", "oracle", *option, exit_code=2)
     assert "--engine ray" in result.stderr
 
 

@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.commands.running import clean_environment, gym_process
+from tests.builders import clean_environment, gym_process
 from tests.reliability.worlds import Model
 
 CHECKOUT = Path(__file__).parents[2]

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from gymcli.store.run_directory import RunDirectory
-from tests.commands.running import clean_environment, lines_of
+from tests.builders import clean_environment, lines_of
 
 WRITING = '''
 import os

@@ -10,7 +10,7 @@ import pytest
 
 from gymcli.mock import MockServer
 from gymcli.mock.process import serving
-from tests.commands.running import gym
+from tests.builders import gym
 from tests.reliability.commands import Selection, collect_arguments, undisturbed, write_settings
 from tests.reliability.law import Kept, check_whole, finished, records
 from tests.reliability.processes import run_stopped
@@ -24,9 +24,8 @@ OTHERS = {signal.SIGINT: signal.SIGTERM, signal.SIGTERM: signal.SIGINT}
 
 
 @pytest.fixture
-def model(tmp_path, monkeypatch):
+def model(tmp_path, working_folder):
     """Yield the model behind the gym.toml of a folder with tasks, and change to the folder."""
-    monkeypatch.chdir(tmp_path)
     write_tasks(Path("tasks.jsonl"))
     model = Model()
     with serving(MockServer(model)) as server:
@@ -50,8 +49,7 @@ def check_the_rest(name: str, model: Model) -> None:
     kept, there = Kept(Path("run")), finished(Path("run"))
     model.recover()
     model.begin()
-    done = gym(*collect_arguments(WORLDS[name], SELECTION))
-    assert done.exit_code == 0, done.stderr
+    gym(*collect_arguments(WORLDS[name], SELECTION), exit_code=0)
     kept.check()
     assert not begun(model) & there
     check_whole(Path("run"), undisturbed(name))

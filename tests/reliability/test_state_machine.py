@@ -21,7 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from gymcli.mock import MockServer
 from gymcli.mock.process import serving
-from tests.commands.running import gym
+from tests.builders import gym
 from tests.reliability.commands import (
     Selection,
     collect_arguments,
@@ -173,8 +173,7 @@ class DisturbedRun(RuleBasedStateMachine):
     @rule()
     def metrics(self) -> None:
         """Read the numbers, whatever state the run is in."""
-        done = gym("metrics", self.run, "--json")
-        assert done.exit_code == 0, done.stderr
+        done = gym("metrics", self.run, "--json", exit_code=0)
         assert msgspec.json.decode(done.stdout)["num_scored"] == len(final_set(self.run))
 
     @property

@@ -12,7 +12,7 @@ from gymcli.reporting.html_page import html_report
 from gymcli.reporting.html_run import read_run
 from gymcli.store.manifest import EnvironmentRecord, Manifest
 from gymcli.types import Timing, Usage
-from tests.store.indexed_runs import failed, lines, scored
+from tests.builders import failed, lines, scored
 
 HOSTILE = (
     "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&amp;{{7*7}}"

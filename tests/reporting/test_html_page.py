@@ -12,7 +12,7 @@ from gymcli.metrics.results import Interval
 from gymcli.reporting.html_page import MARK, html_report
 from gymcli.reporting.html_run import read_run
 from gymcli.secrets import Scrubber
-from tests.commands.running import gym
+from tests.builders import gym
 from tests.comparison.compared import nemo, write_lines
 from tests.reporting.html_pages import (
     HOSTILE,

@@ -13,10 +13,10 @@ from gymcli.reporting.junit import IndexedReport, write_junit
 from gymcli.reporting.run_report import RunReport
 from gymcli.store.run_index import RunIndex
 from gymcli.types import Timing
+from tests import builders
+from tests.builders import scored
 from tests.reporting.html_pages import write_run
 from tests.reporting.reports import HOSTILE, report_of
-from tests.store import indexed_runs
-from tests.store.indexed_runs import scored
 
 SUITE = {
     *("name", "package", "id", "timestamp", "hostname"),
@@ -26,7 +26,7 @@ SUITE = {
 
 
 line = partial(scored, env="sums", timing=Timing(total_seconds=1.5))
-failed = partial(indexed_runs.failed, env="sums")
+failed = partial(builders.failed, env="sums")
 
 
 def written(*runs: tuple[RunReport, object], passes: str = "all") -> ET.Element:

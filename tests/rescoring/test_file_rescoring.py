@@ -28,7 +28,7 @@ from gymcli.store.run_directory import UNFINISHED
 from gymcli.store.verdicts import Verdicts
 from gymcli.tasks.task_source import TaskFile
 from gymcli.types import SCHEMA_VERSION, Message, Rollout, Verifier
-from tests.commands.running import lines_of
+from tests.builders import lines_of
 from tests.runner.environments import Judged, Talked
 from tests.runner.test_roles import JUDGED, collected, endpoint_of, failing_at, write_rows
 

@@ -21,9 +21,8 @@ from gymcli.rollout.verifier_worker import ErrorReply
 from gymcli.runner.judges import Judges
 from gymcli.store.scored_lines import ScoredLine
 from gymcli.types import AttemptKey
-from tests.commands.running import FLAKY, lines_of, write_sums
+from tests.builders import FLAKY, collect_all, lines_of, write_sums
 from tests.metrics.aggregating import aggregate
-from tests.runner.collecting import collect_all
 from tests.runner.test_roles import JUDGED, collected, endpoint_of, write_rows
 
 GRADED = '''"""An environment whose verifier returns components and metrics with the reward."""
@@ -587,9 +586,8 @@ def test_strict_mean_counts_what_the_verifier_cannot_score(tmp_path, monkeypatch
     assert (effects["mean_reward"].before, effects["mean_reward"].after) == (1.0, 0.5)
 
 
-def test_effects_are_by_environment(tmp_path, monkeypatch):
+def test_effects_are_by_environment(working_folder):
     """One of the rollouts of another environment had no score before."""
-    monkeypatch.chdir(tmp_path)
     Path("flaky.py").write_text(FLAKY)
     collect_all(write_sums(Path("t.jsonl"), 3), out=Path("run"))
     lines = lines_of(Path("run/rollouts.jsonl"))

@@ -10,9 +10,8 @@ from gymcli.errors import TasksError, UsageError
 from gymcli.metrics.measure import measure
 from gymcli.rescoring.run_rescoring import Rescoring, score_pending
 from gymcli.types import Failure, Rollout
-from tests.commands.running import FLAKY, lines_of, write_sums
+from tests.builders import FLAKY, collect_all, lines_of, write_sums
 from tests.metrics.test_measure import NEMO
-from tests.runner.collecting import collect_all
 
 
 @pytest.fixture
@@ -74,8 +73,7 @@ def test_rescoring_writes_a_run_of_a_bare_file(run, tmp_path):
     assert measure(tmp_path / "again").metrics().num_expected == 8
 
 
-def test_rescoring_takes_failures_and_waiting_conversations_over(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_rescoring_takes_failures_and_waiting_conversations_over(tmp_path, working_folder):
     (tmp_path / "flaky.py").write_text(FLAKY)
     tasks, out = write_sums(tmp_path / "t.jsonl", 2, env="flaky"), tmp_path / "run"
     options = {"out": out, "env": "flaky.py:Flaky"}
@@ -90,8 +88,7 @@ def test_rescoring_takes_failures_and_waiting_conversations_over(tmp_path, monke
     assert measure(tmp_path / "again").metrics().num_scored == 2
 
 
-def test_rescoring_counts_what_the_verifier_cannot_score(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_rescoring_counts_what_the_verifier_cannot_score(tmp_path, working_folder):
     (tmp_path / "flaky.py").write_text(FLAKY)
     tasks, out = write_sums(tmp_path / "t.jsonl", 3, env="flaky"), tmp_path / "run"
     collect_all(tasks, lambda _: "x", out=out, env="flaky.py:Flaky")
@@ -104,9 +101,8 @@ def test_rescoring_counts_what_the_verifier_cannot_score(tmp_path, monkeypatch):
     assert measure(again).metrics().failures == {"VerifierError": 3}
 
 
-def test_rescoring_keeps_the_conversation_that_the_verifier_cannot_score(tmp_path, monkeypatch):
+def test_rescoring_keeps_the_conversation_that_the_verifier_cannot_score(tmp_path, working_folder):
     """The new run holds all of the old one, so that it can be scored when the verifier works."""
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "flaky.py").write_text(FLAKY)
     tasks, out = write_sums(tmp_path / "t.jsonl", 2, env="flaky"), tmp_path / "run"
     collect_all(tasks, lambda _: "x", out=out, env="flaky.py:Flaky")
@@ -181,9 +177,8 @@ def test_rescoring_joins_rows_of_bare_fields_by_their_index(tmp_path):
     assert (report.num_rescored, report.num_changed) == (1, 0)
 
 
-def test_rescoring_compares_means_over_rollouts_with_both_scores(tmp_path, monkeypatch):
+def test_rescoring_compares_means_over_rollouts_with_both_scores(tmp_path, working_folder):
     """A rollout that becomes unscored counts on neither side."""
-    monkeypatch.chdir(tmp_path)
     picky = 'if rollout.task_id == "sum-0" and Path'
     (tmp_path / "flaky.py").write_text(FLAKY.replace("if Path", picky, 1))
     spec = f"{tmp_path / 'flaky.py'}:Flaky"
@@ -225,8 +220,7 @@ def test_rescoring_lists_the_first_changes(tmp_path):
     assert (report.num_changed, len(report.changes)) == (1_010, 1_000)
 
 
-def test_score_pending_appends_scores_and_failures(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_score_pending_appends_scores_and_failures(tmp_path, working_folder):
     (tmp_path / "flaky.py").write_text(FLAKY)
     (tmp_path / "broken").touch()
     tasks, out = write_sums(tmp_path / "t.jsonl", 2, env="flaky"), tmp_path / "run"

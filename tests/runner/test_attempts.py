@@ -19,8 +19,7 @@ from gymcli.runner.collection import Collection
 from gymcli.runner.plan import plan_run
 from gymcli.tasks.task_source import TaskFile
 from gymcli.types import Failure, Rollout, TaskRow
-from tests.commands.running import FLAKY, add_up, lines_of, write_sums
-from tests.runner.collecting import QUICK, collect_all
+from tests.builders import FLAKY, QUICK, add_up, collect_all, lines_of, write_sums
 from tests.runner.test_groups import TOGETHER, counting
 from tests.runner.test_roles import collected, failing_at, write_rows
 
@@ -252,9 +251,8 @@ def test_run_attempts_ends_where_the_tasks_vanish(tmp_path):
         asyncio.run(run())
 
 
-async def test_run_attempts_records_failures_of_environments(tmp_path, monkeypatch):
+async def test_run_attempts_records_failures_of_environments(tmp_path, working_folder):
     """The record has the class and the phase, and the run continues."""
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "flaky.py").write_text(FLAKY)
     (tmp_path / "closed").touch()
     tasks = write_sums(tmp_path / "t.jsonl", 3, env="flaky")

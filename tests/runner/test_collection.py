@@ -32,8 +32,7 @@ from gymcli.store.manifest import Manifest
 from gymcli.tasks.task_source import TaskFile
 from gymcli.training import Sampler
 from gymcli.types import AttemptKey, Failure, Rollout
-from tests.commands.running import FLAKY, add_up, lines_of, write_sums
-from tests.runner.collecting import collect_all
+from tests.builders import FLAKY, add_up, collect_all, lines_of, write_sums
 
 LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 
@@ -154,8 +153,7 @@ def test_a_refusal_where_no_key_was_sent_says_how_to_send_one(tmp_path, status, 
     assert str(raised.value).endswith("no key was sent: set --api-key-env VARIABLE") == is_told
 
 
-def test_collect_names_an_environment_that_cannot_be_prepared(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_collect_names_an_environment_that_cannot_be_prepared(tmp_path, working_folder):
     Path("unprepared").touch()
     tasks = write_sums(tmp_path / "t.jsonl", 1, env=None)
     options = CollectOptions(model="oracle", env="tests.runner.environments:Unclosed")
@@ -291,9 +289,8 @@ def test_resuming_refuses_other_settings_and_names_them(tmp_path):
 
 
 @pytest.mark.parametrize("breaks", [False, True])
-def test_resuming_refuses_a_changed_task(tmp_path, monkeypatch, breaks):
+def test_resuming_refuses_a_changed_task(tmp_path, working_folder, breaks):
     """This holds for scored tasks and for conversations that wait for their score."""
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "flaky.py").write_text(FLAKY)
     if breaks:
         (tmp_path / "broken").touch()
@@ -306,9 +303,8 @@ def test_resuming_refuses_a_changed_task(tmp_path, monkeypatch, breaks):
         collect_all(tasks, out=out, env="flaky.py:Flaky")
 
 
-def test_resuming_scores_waiting_conversations_first(tmp_path, monkeypatch):
+def test_resuming_scores_waiting_conversations_first(tmp_path, working_folder):
     """A verifier that failed does not cost a second generation."""
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "flaky.py").write_text(FLAKY)
     (tmp_path / "broken").touch()
     tasks, out = write_sums(tmp_path / "t.jsonl", 3, env="flaky"), tmp_path / "run"
@@ -430,14 +426,12 @@ def test_collect_gives_every_rollout(tmp_path):
     assert server.num_requests == 10
 
 
-def test_collect_keeps_nothing_without_out(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_collect_keeps_nothing_without_out(tmp_path, working_folder):
     collect_all(write_sums(tmp_path / "t.jsonl", 2))
     assert [path.name for path in tmp_path.iterdir()] == ["t.jsonl"]
 
 
-async def test_a_collection_that_keeps_nothing_has_nothing_to_finish(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+async def test_a_collection_that_keeps_nothing_has_nothing_to_finish(tmp_path, working_folder):
     collection = Collection(
         plan_run(task_inputs(["arithmetic"]), CollectOptions(model="oracle"), has_directory=False)
     )
@@ -483,8 +477,7 @@ async def test_collect_takes_the_name_of_an_environment():
     ] == [1.0] * 3
 
 
-async def test_collect_gives_failures_too(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+async def test_collect_gives_failures_too(tmp_path, working_folder):
     (tmp_path / "flaky.py").write_text(FLAKY)
     (tmp_path / "broken").touch()
     tasks = write_sums(tmp_path / "t.jsonl", 2, env="flaky")
@@ -583,8 +576,7 @@ def test_other_functions_with_these_options_refuse_wrong_ones_too():
         Sampler("arithmetic", model="oracle", max_turns=0)
 
 
-def test_collect_needs_an_endpoint(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_collect_needs_an_endpoint(working_folder, monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
 

@@ -14,7 +14,7 @@ from gymcli.runner.cost_estimate import RunEstimate, budget_forecasts, estimate,
 from gymcli.runner.plan import RunPlan, plan_run
 from gymcli.runner.resume_state import existing_state
 from gymcli.types import Usage
-from tests.runner.collecting import collect_all
+from tests.builders import collect_all
 
 PRICES = {"prompt": 1e6, "completion": 2e6}
 """A token of a prompt costs 1, one of an answer 2."""

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from gymcli.mock import MockAnswer, scripted
-from tests.commands.running import gym, lines_of
+from tests.builders import gym, lines_of
 
 NEXT = MockAnswer(
     text="I shall look.",
@@ -57,8 +57,15 @@ def test_dialects_agree(tmp_path, mock_server, row_shape):
     found = []
     for dialect in ("chat", "responses"):
         where = ("--base-url", mock_server.base_url, "--model", "m", "--dialect", dialect)
-        done = gym("collect", tmp_path / "t.jsonl", *where, "--out", tmp_path / dialect, "--quiet")
-        assert done.exit_code == 0, done.output
+        gym(
+            "collect",
+            tmp_path / "t.jsonl",
+            *where,
+            "--out",
+            tmp_path / dialect,
+            "--quiet",
+            exit_code=0,
+        )
         found.append(rollouts(tmp_path / dialect))
     chat, responses = found
     assert chat == responses

@@ -13,8 +13,7 @@ from gymcli.mock import MockAnswer
 from gymcli.mock.behaviours import last_user_text, refusal_of
 from gymcli.rescoring.run_rescoring import Rescoring, score_pending
 from gymcli.types import Failure
-from tests.commands.running import lines_of
-from tests.runner.collecting import collect_all
+from tests.builders import collect_all, lines_of
 from tests.runner.test_roles import collected, failing_at, write_rows
 
 RANKED = "tests.runner.environments:Ranked"

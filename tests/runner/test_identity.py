@@ -16,7 +16,7 @@ from gymcli.store.rollout_files import RolloutReading
 from gymcli.store.scored_lines import EnvironmentFacts, FailureLine
 from gymcli.tasks.task_source import TaskFile
 from gymcli.types import Verifier
-from tests.commands.running import write_sums
+from tests.builders import write_sums
 from tests.comparison.compared import line, nemo, write_lines
 from tests.models.test_local import PLAIN, WITH_TOOLS, write_gguf
 from tests.runner.test_roles import JUDGED, write_rows
@@ -126,8 +126,7 @@ def test_identity_has_the_resolved_parameters(tmp_path):
         ("a b;c.v2.jsonl", "../../x y", "runs/a-b-c-x-y-"),
     ],
 )
-def test_default_out(tmp_path, monkeypatch, tasks, model, start):
-    monkeypatch.chdir(tmp_path)
+def test_default_out(working_folder, tasks, model, start):
     Path(tasks).parent.mkdir(exist_ok=True)
     write_sums(Path(tasks), 1)
     endpoint = Endpoint(base_url="http://h", model=model)
@@ -167,9 +166,8 @@ async def test_manifest_says_no_secret(tmp_path, mock_server):
     assert manifest["options"]["env"] == "arithmetic"
 
 
-def test_manifest_describes_what_the_run_is_made_with(tmp_path, monkeypatch):
+def test_manifest_describes_what_the_run_is_made_with(tmp_path, working_folder, monkeypatch):
     """Outside a repository, and without git, there is no commit."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", "")
     manifest = plan(write_sums(tmp_path / "t.jsonl", 3), repeats=2).manifest
     assert manifest.git_commit is None
@@ -179,10 +177,9 @@ def test_manifest_describes_what_the_run_is_made_with(tmp_path, monkeypatch):
     assert (record.version, record.max_reward, record.num_expected) == ("2", 1.0, 6)
 
 
-def test_manifest_names_the_commit(tmp_path, monkeypatch):
+def test_manifest_names_the_commit(tmp_path, working_folder):
     import subprocess
 
-    monkeypatch.chdir(tmp_path)
     who = ["-c", "user.name=x", "-c", "user.email=x@y"]
     subprocess.run(["git", "init", "-q"], check=True)
     subprocess.run(["git", *who, "commit", "-q", "--allow-empty", "-m", "x"], check=True)

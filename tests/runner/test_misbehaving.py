@@ -12,7 +12,7 @@ import gymcli
 from gymcli.mock import MockAnswer, MockServer
 from gymcli.models.endpoint import Endpoint
 from gymcli.types import Failure, Rollout
-from tests.runner.collecting import collect_all
+from tests.builders import collect_all
 
 ENV = "tests.runner.misbehaving:Misbehaving"
 RAISING = "tests.runner.misbehaving:Raising"

@@ -11,13 +11,11 @@ from gymcli.runner.plan import plan_run
 from gymcli.runner.resume_state import existing_state, new_state
 from gymcli.tasks.task_source import TaskFile
 from gymcli.types import AttemptKey
-from tests.commands.running import write_sums
-from tests.runner.collecting import collect_all
+from tests.builders import collect_all, write_sums
 
 
-def test_a_plan_writes_nothing_and_cannot_be_changed(tmp_path, monkeypatch):
+def test_a_plan_writes_nothing_and_cannot_be_changed(tmp_path, working_folder):
     tasks = write_sums(tmp_path / "t.jsonl", 3)
-    monkeypatch.chdir(tmp_path)
     plan = plan_run([TaskFile(tasks)], CollectOptions(model="oracle", repeats=2))
     assert [path.name for path in tmp_path.iterdir()] == ["t.jsonl"]
     assert (plan.num_expected, plan.num_planned, plan.most_attempts) == (6, {"arithmetic": 6}, 2)

@@ -17,7 +17,7 @@ from gymcli.store.rollout_files import read_structs
 from gymcli.store.tokens import TokenFile, prompts
 from gymcli.training import sequences
 from gymcli.types import Failure, Request
-from tests.commands.running import gym, lines_of
+from tests.builders import gym, lines_of
 from tests.reliability.worlds import WORLDS, Walked, write_tasks
 from tests.runner.environments import Judged
 
@@ -119,10 +119,9 @@ def collect(tasks: Path, server: MockServer, **options: object) -> list[Rollout 
     ],
 )
 def test_ids_are_recorded_as_they_were_sampled(
-    tmp_path, monkeypatch, gym_mock, source, dialect, stream, sends_back
+    tmp_path, working_folder, gym_mock, source, dialect, stream, sends_back
 ):
     """Over turns with tools, retries, groups, a judge, and plays that failed and are repeated."""
-    monkeypatch.chdir(tmp_path)
     tasks, walker = write_tasks(tmp_path / "tasks.jsonl", num=2), Walker()
     server = gym_mock(walker, tokens=source, token_drift=0.3, weight_version="v3")
     options = {"dialect": dialect, "stream": stream, "send_token_ids": sends_back}
@@ -145,14 +144,12 @@ def test_ids_are_recorded_as_they_were_sampled(
 
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("ray") is None, reason="needs ray: pip install 'gymcli[ray]'")
-def test_ids_come_back_from_ray(tmp_path, monkeypatch, gym_mock, ray_address):
-    monkeypatch.chdir(tmp_path)
+def test_ids_come_back_from_ray(tmp_path, working_folder, monkeypatch, gym_mock, ray_address):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     tasks, walker = write_tasks(tmp_path / "tasks.jsonl", num=2), Walker()
     walker.refused = None
     server = gym_mock(walker, tokens="vllm", token_drift=0.3, weight_version="v3")
     ray = ("--engine", "ray", "--address", ray_address, "--workers", "1", "--record-tokens")
     where = ("-m", "m", "--base-url", server.base_url, "--env", WORLDS["walked"].spec, "-o", "run")
-    result = gym("collect", tasks, *where, *ray)
-    assert result.exit_code == 0, result.stderr
+    gym("collect", tasks, *where, *ray, exit_code=0)
     assert len(check_ids(Path("run"), server, "vllm")) == 2

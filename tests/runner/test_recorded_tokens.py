@@ -15,11 +15,10 @@ from gymcli.rescoring.run_rescoring import Rescoring
 from gymcli.store.rollout_files import read_structs
 from gymcli.store.tokens import TOKEN_SOURCES, PlayTokens, TokenFile, neutral_params, prompts
 from gymcli.types import Failure, Rollout, Tokens
-from tests.commands.running import gym, lines_of
+from tests.builders import collect_all, gym, lines_of
 from tests.reliability.commands import Selection, collect_arguments, write_settings
 from tests.reliability.processes import CHECKOUT, run_stopped
 from tests.reliability.worlds import WORLDS, Model, write_tasks
-from tests.runner.collecting import collect_all
 from tests.runner.token_engine import TokenEngine
 
 pytest_plugins = ["gymcli.mock.fixture"]
@@ -59,9 +58,8 @@ def tasks(tmp_path) -> Path:
     return write_tasks(tmp_path / "tasks.jsonl")
 
 
-def test_ids_are_those_of_the_engine(tmp_path, tasks, monkeypatch):
+def test_ids_are_those_of_the_engine(working_folder, tasks):
     """Over several turns with tools and a retry, and in all that is made of the run."""
-    monkeypatch.chdir(tmp_path)
     model, overloaded = Model(), [2, 9]
 
     def behave(request):
@@ -113,12 +111,11 @@ def test_what_is_sent_by_default_cuts_off_nothing():
         assert play.calls[0].off_policy == ""
 
 
-def test_merged_runs_have_the_ids_of_all(tmp_path, tasks, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_merged_runs_have_the_ids_of_all(working_folder, tasks):
     engine = TokenEngine(Model())
     for shard in ("1", "2"):
         collect(tasks, engine, Path(shard), RANKED, shard=f"{shard}/2", limit=2)
-    assert gym("merge", "1", "2", "-o", "whole", "--env", RANKED).exit_code == 0
+    gym("merge", "1", "2", "-o", "whole", "--env", RANKED, exit_code=0)
     check_ids(Path("whole"), engine)
     assert len(recorded(Path("whole"))) == 4
     for out in ("only.jsonl", "packed.jsonl.gz"):
@@ -171,8 +168,7 @@ def test_a_conversation_with_a_key_has_no_ids(tmp_path, tasks):
         assert [file.calls(rollout) for rollout in redacted] == [[], []]
 
 
-def test_without_a_source_nothing_starts(tmp_path, tasks, mock_server, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_without_a_source_nothing_starts(working_folder, tasks, mock_server):
     where = ("--record-tokens", "--env", RANKED, "-o", "run")
     base_url = mock_server.base_url
     said = gym("collect", tasks, "-m", "m", "--base-url", base_url, *where)
@@ -187,8 +183,7 @@ def test_without_a_source_nothing_starts(tmp_path, tasks, mock_server, monkeypat
 
 
 @pytest.mark.slow
-def test_a_kill_leaves_no_rollout_without_its_ids(tmp_path, tasks, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_kill_leaves_no_rollout_without_its_ids(tmp_path, working_folder, tasks):
     model = Model()
     engine = TokenEngine(model)
     world = WORLDS["walked"]
@@ -202,7 +197,7 @@ def test_a_kill_leaves_no_rollout_without_its_ids(tmp_path, tasks, monkeypatch):
         assert len(recorded(Path("run"))) < 12
         before = lines_of(Path("run/tokens.jsonl"))
         model.begin()
-        assert gym(*arguments).exit_code == 0
+        gym(*arguments, exit_code=0)
     assert len(recorded(Path("run"))) == 12
     check_ids(Path("run"), engine)
     assert lines_of(Path("run/tokens.jsonl"))[: len(before)] == before

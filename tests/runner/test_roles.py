@@ -21,8 +21,7 @@ from gymcli.runner.plan import plan_run
 from gymcli.store.run_directory import RunDirectory
 from gymcli.tasks.task_source import TaskFile
 from gymcli.types import Failure, Rollout
-from tests.commands.running import lines_of
-from tests.runner.collecting import QUICK
+from tests.builders import QUICK, lines_of
 
 JUDGED = "tests.runner.environments:Judged"
 

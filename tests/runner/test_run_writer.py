@@ -8,8 +8,7 @@ import pytest
 from gymcli.mock import MockAnswer
 from gymcli.mock.behaviours import refusal_of
 from gymcli.types import Failure
-from tests.commands.running import add_up, gym, lines_of, write_sums
-from tests.runner.collecting import collect_all
+from tests.builders import add_up, collect_all, gym, lines_of, write_sums
 
 
 def body_of(message, *, usage=None, **choice):
@@ -71,8 +70,7 @@ def test_missing_log_probabilities_are_counted_with_one_warning(tmp_path, mock_s
     mock_server.behaviour = (lambda _: bare) if lacks else add_up
     where = ("--base-url", mock_server.base_url, "--model", "m", "--param", "logprobs=true")
     tasks = write_sums(tmp_path / "t.jsonl", 4)
-    done = gym("collect", tasks, *where, "--out", tmp_path / "run")
-    assert done.exit_code == 0
+    done = gym("collect", tasks, *where, "--out", tmp_path / "run", exit_code=0)
     assert done.stderr.count("without the log-probabilities") == lacks
     assert ("logprobs      missing from 4 answers" in done.stdout) == lacks
     for line in lines_of(tmp_path / "run" / "rollouts.jsonl"):
@@ -85,11 +83,11 @@ def test_absurd_counts_end_no_command(tmp_path, mock_server):
     mock_server.behaviour = lambda _: absurd
     run, tasks = tmp_path / "run", write_sums(tmp_path / "t.jsonl", 2)
     where = ("--base-url", mock_server.base_url, "--model", "m")
-    assert gym("collect", tasks, *where, "--out", run).exit_code == 0
+    gym("collect", tasks, *where, "--out", run, exit_code=0)
     assert {line["calls"][0]["response_id"] for line in lines_of(run / "rollouts.jsonl")} == {"r-7"}
     text = (run / "rollouts.jsonl").read_text(encoding="utf-8")
     text = text.replace('"usage":{}', f'"usage":{{"prompt_tokens":{10**308}}}')
     (run / "rollouts.jsonl").write_text(text, encoding="utf-8")
     for command in (("metrics", run, "--gate", "tokens >= 0"), ("verify", run)):
-        assert gym(*command).exit_code == 0
-    assert gym("report", run, "-o", tmp_path / "report.html").exit_code == 0
+        gym(*command, exit_code=0)
+    gym("report", run, "-o", tmp_path / "report.html", exit_code=0)

@@ -13,7 +13,7 @@ from gymcli.mock.behaviours import last_user_text, refusal_of
 from gymcli.models.endpoint import Endpoint
 from gymcli.training import Sampler
 from gymcli.types import Rollout
-from tests.commands.running import add_up, write_sums
+from tests.builders import add_up, write_sums
 from tests.runner.test_roles import good, write_rows
 
 JUDGED = "tests.runner.environments:Judged"

@@ -30,8 +30,7 @@ from gymcli.runner.plan import plan_run
 from gymcli.runner.stopping import Budget, Stopping, spent_on_record
 from gymcli.tasks.task_source import TaskFile
 from gymcli.types import ErrorRecord, Failure, RoleUse, Rollout, Timing, Usage
-from tests.commands.running import add_up, lines_of, write_sums
-from tests.runner.collecting import QUICK, collect_all
+from tests.builders import QUICK, add_up, collect_all, lines_of, write_sums
 from tests.runner.test_roles import JUDGED, good, write_rows
 
 STALLED = MockAnswer(text="never", fault="stall")

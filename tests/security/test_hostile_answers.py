@@ -63,8 +63,7 @@ def has_ended(row, *messages):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_hostile_texts(name, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_hostile_texts(name, tmp_path, working_folder):
     for row in some_rows(name, 2):
         for text in texts().values():
             has_ended(row, says(text))
@@ -73,9 +72,8 @@ def test_hostile_texts(name, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_hostile_arguments(name, tmp_path, monkeypatch):
+def test_hostile_arguments(name, tmp_path, working_folder):
     """This covers every tool of a task, with its own argument names among others."""
-    monkeypatch.chdir(tmp_path)
     row = some_rows(name, 1)[0]
     with within(SECONDS):
         specs = played(row, says("Hello."), max_turns=1).tools or []

@@ -8,7 +8,7 @@ import pytest
 
 from gymcli.mock import MockServer
 from gymcli.models.local_model import LocalServer, default_weights
-from tests.commands.running import clean_environment
+from tests.builders import clean_environment
 from tests.models.test_local import needs_model
 
 OTHER_ADDRESS = "127.0.0.2"

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gymcli.mock import MockAnswer
 from gymcli.mock.behaviours import num_turns
-from tests.commands.running import gym, lines_of
+from tests.builders import gym, lines_of
 from tests.envs.episodes import calls, played, says, task_row
 from tests.security.hostile import NAMES
 
@@ -58,9 +58,8 @@ def test_a_name_that_is_no_tool_reaches_nothing(name):
     assert rollout.tool_errors == {"unknown_tool": 1}
 
 
-def test_hostile_tool_names_reach_no_method(tmp_path, monkeypatch, mock_server):
+def test_hostile_tool_names_reach_no_method(tmp_path, working_folder, mock_server):
     """The names go over the wire, as a model would send them."""
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "guarded.py").write_text(GUARDED)
     (tmp_path / "tasks.jsonl").write_text('{"id": "a", "prompt": "Go."}\n')
     names = [*NAMES, "helper", "look.__func__", "verify_group", "generate", "stand_ins"]
@@ -71,16 +70,14 @@ def test_hostile_tool_names_reach_no_method(tmp_path, monkeypatch, mock_server):
 
     mock_server.behaviour = behave
     endpoint = ("--base-url", mock_server.base_url, "--model", "m", "--out", "run")
-    ended = gym("collect", "tasks.jsonl", "--env", "guarded.py:Guarded", *endpoint, "--quiet")
-    assert ended.exit_code == 0, ended.stderr
+    gym("collect", "tasks.jsonl", "--env", "guarded.py:Guarded", *endpoint, "--quiet", exit_code=0)
     [rollout] = lines_of(tmp_path / "run" / "rollouts.jsonl")
     assert rollout["tool_errors"] == {"unknown_tool": len(named)}
     assert not (tmp_path / "reached").exists()
 
 
-def test_hostile_ids_and_models_write_nothing_but_the_run(tmp_path, monkeypatch, mock_server):
+def test_hostile_ids_and_models_write_nothing_but_the_run(tmp_path, working_folder, mock_server):
     """No id and no model becomes a path, and each id is found again."""
-    monkeypatch.chdir(tmp_path)
     rows = [{"id": name, "env": "arithmetic", "prompt": "1 + 1?", "answer": 2} for name in PATHS]
     lines = b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
     (tmp_path / "tasks.jsonl").write_bytes(lines)
@@ -88,14 +85,12 @@ def test_hostile_ids_and_models_write_nothing_but_the_run(tmp_path, monkeypatch,
     known = set()
     for model in ("../../m", "/etc/m", "..", "m\x1b[2J", "x" * 1000):
         arguments = ("collect", "tasks.jsonl", *endpoint, "--model", model, "--quiet")
-        ended = gym(*arguments)
-        assert ended.exit_code == 0, ended.stderr
+        gym(*arguments, exit_code=0)
         [run] = {path.name for path in (tmp_path / "runs").iterdir()} - known
         known.add(run)
         found = lines_of(tmp_path / "runs" / run / "rollouts.jsonl")
         assert {line["task_id"] for line in found} == set(PATHS)
-        again = gym(*arguments)
-        assert again.exit_code == 0, again.stderr
+        gym(*arguments, exit_code=0)
         assert len(lines_of(tmp_path / "runs" / run / "rollouts.jsonl")) == len(PATHS)
     written = {path.split("/")[0] for path in files_below(tmp_path)}
     assert written == {"tasks.jsonl", "runs"}
@@ -108,19 +103,16 @@ def test_an_environment_that_a_row_names_is_a_name_and_no_code(tmp_path, name):
     """Code and addresses can only come from the command line."""
     tasks = tmp_path / "tasks.jsonl"
     tasks.write_bytes(msgspec.json.encode({"id": "a", "env": name, "prompt": "Go."}) + b"\n")
-    ended = gym("collect", tasks, "--model", "oracle", "--out", tmp_path / "run")
-    assert ended.exit_code == 2
+    gym("collect", tasks, "--model", "oracle", "--out", tmp_path / "run", exit_code=2)
     assert files_below(tmp_path) == {"tasks.jsonl"}
 
 
 @pytest.mark.parametrize("name", ["http://127.0.0.1:1", "x=http://127.0.0.1:1", "owned.py:Owned"])
-def test_a_row_cannot_name_a_server_or_a_file(tmp_path, monkeypatch, name):
-    monkeypatch.chdir(tmp_path)
+def test_a_row_cannot_name_a_server_or_a_file(tmp_path, working_folder, name):
     (tmp_path / "owned.py").write_text("from pathlib import Path\nPath('owned').touch()\n")
     row = {"id": "a", "agent_ref": {"name": name}, "prompt": "Go."}
     (tmp_path / "tasks.jsonl").write_bytes(msgspec.json.encode(row) + b"\n")
-    ended = gym("collect", "tasks.jsonl", "--model", "oracle")
-    assert ended.exit_code == 2
+    gym("collect", "tasks.jsonl", "--model", "oracle", exit_code=2)
     assert not (tmp_path / "owned").exists()
 
 
@@ -129,8 +121,9 @@ def test_a_role_that_nobody_has_is_a_mistake(tmp_path, name):
     tasks = tmp_path / "tasks.jsonl"
     tasks.write_text('{"id": "a", "env": "arithmetic", "prompt": "1 + 1?", "answer": 2}\n')
     out = tmp_path / "run"
-    ended = gym("collect", tasks, "--model", "oracle", "--role", f"{name}=oracle", "--out", out)
-    assert ended.exit_code == 2
+    gym(
+        "collect", tasks, "--model", "oracle", "--role", f"{name}=oracle", "--out", out, exit_code=2
+    )
     assert files_below(tmp_path) == {"tasks.jsonl"}
 
 
@@ -139,11 +132,10 @@ def test_an_attempt_that_is_no_number_of_one_is_damage(tmp_path, attempt):
     run = tmp_path / "run"
     tasks = tmp_path / "tasks.jsonl"
     tasks.write_text('{"id": "a", "env": "arithmetic", "prompt": "1 + 1?", "answer": 2}\n')
-    assert gym("collect", tasks, "--model", "oracle", "--out", run, "--quiet").exit_code == 0
+    gym("collect", tasks, "--model", "oracle", "--out", run, "--quiet", exit_code=0)
     rollouts = run / "rollouts.jsonl"
     text = rollouts.read_text()
     assert '"attempt":0' in text
     rollouts.write_text(text.replace('"attempt":0', f'"attempt":{attempt}'))
-    ended = gym("collect", tasks, "--model", "oracle", "--out", run, "--quiet")
-    assert ended.exit_code == 2
+    ended = gym("collect", tasks, "--model", "oracle", "--out", run, "--quiet", exit_code=2)
     assert "rollouts.jsonl:1" in ended.stderr

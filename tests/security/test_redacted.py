@@ -7,7 +7,7 @@ import pytest
 
 from gymcli.mock import MockAnswer
 from gymcli.secrets import environment_secrets
-from tests.commands.running import gym, lines_of
+from tests.builders import gym, lines_of
 
 KEY = "sk-in-use-4f1e0c77aa"
 VARIABLES = {
@@ -61,9 +61,8 @@ class Failing(Environment[Task]):
 
 
 @pytest.fixture
-def collect(tmp_path, monkeypatch, mock_server):
+def collect(tmp_path, working_folder, monkeypatch, mock_server):
     """Return a function that collects texts into a directory, with or without a key."""
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "quoting.py").write_text(ENVIRONMENTS)
 
     def call(out, *texts, env="Expecting", key=False, exit_code=0):
@@ -83,8 +82,7 @@ def collect(tmp_path, monkeypatch, mock_server):
 
 
 def verified(out, env="Expecting"):
-    done = gym("verify", out, "--env", f"quoting.py:{env}", "--json")
-    assert done.exit_code == 0, done.stderr
+    done = gym("verify", out, "--env", f"quoting.py:{env}", "--json", exit_code=0)
     return msgspec.json.decode(done.stdout)
 
 
@@ -98,10 +96,9 @@ def test_variables_that_look_like_secrets_change_no_conversation(collect, monkey
         lines = lines_of(Path(out, "rollouts.jsonl"))
         for line in lines:
             del line["timing"], line["calls"]
-        assert gym("export", out, "--to", "sft", "-o", f"{out}.jsonl").exit_code == 0
+        gym("export", out, "--to", "sft", "-o", f"{out}.jsonl", exit_code=0)
         shown = [gym("show", out, line["task_id"]).stdout.split("── score")[0] for line in lines]
-        rendered = gym("data", "render", "tasks.jsonl")
-        assert rendered.exit_code == 0
+        rendered = gym("data", "render", "tasks.jsonl", exit_code=0)
         return lines, lines_of(Path(f"{out}.jsonl")), shown, rendered.stdout
 
     without = told("without")

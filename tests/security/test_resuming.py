@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from tests.commands.running import FLAKY, gym, lines_of, write_sums
+from tests.builders import FLAKY, gym, lines_of, write_sums
 
 SECRET = "hf_in-a-row-1234"
 
@@ -17,8 +17,7 @@ def test_a_run_whose_rows_hold_a_secret_is_resumed(tmp_path, monkeypatch, mock_s
     out = tmp_path / "run"
     endpoint = ("--base-url", mock_server.base_url, "--model", "m", "--param", f"user={SECRET}")
     for _ in range(2):
-        ended = gym("collect", tasks, *endpoint, "--out", out, "--quiet")
-        assert ended.exit_code == 0, ended.stderr
+        gym("collect", tasks, *endpoint, "--out", out, "--quiet", exit_code=0)
     [request] = mock_server.requests
     assert SECRET in request.body["messages"][0]["content"]
     [rollout] = lines_of(out / "rollouts.jsonl")
@@ -32,20 +31,18 @@ def test_a_task_whose_id_holds_a_secret_is_refused(tmp_path, monkeypatch, mock_s
     row = {"id": f"a-{SECRET}", "name": "b", "env": "arithmetic", "prompt": "1 + 1?", "answer": 2}
     tasks.write_bytes(msgspec.json.encode(row) + b"\n")
     arguments = ("--base-url", mock_server.base_url, "--model", "m", "--out", tmp_path / "run")
-    ended = gym("collect", tasks, *arguments)
-    assert ended.exit_code == 2
+    ended = gym("collect", tasks, *arguments, exit_code=2)
     assert "tasks.jsonl:1: the task's id contains a key in use" in ended.stderr
     assert SECRET not in ended.stderr
     assert mock_server.requests == []
-    assert gym("collect", tasks, *arguments, "--id-field", "name", "--quiet").exit_code == 0
+    gym("collect", tasks, *arguments, "--id-field", "name", "--quiet", exit_code=0)
 
 
 @pytest.mark.parametrize("word", ["assistant", "arithmetic", "schema_version", "password"])
 def test_a_run_whose_secrets_are_words_is_resumed_and_rescored(
-    tmp_path, monkeypatch, mock_server, word
+    tmp_path, working_folder, monkeypatch, mock_server, word
 ):
     """A secret may be a key, the password of an address, or in a header."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MY_KEY", word)
     monkeypatch.setenv("DATABASE_URL", f"postgres://{word}:{word}@localhost/app")
     (tmp_path / "gym.toml").write_text(
@@ -55,13 +52,11 @@ def test_a_run_whose_secrets_are_words_is_resumed_and_rescored(
     row = {"id": word, "env": "string_match", "prompt": f"Say {word}.", "expected_answer": word}
     (tmp_path / "tasks.jsonl").write_bytes(msgspec.json.encode(row) + b"\n")
     for _ in range(2):
-        ended = gym("collect", "tasks.jsonl", "--model", "m", "--out", "run", "--quiet")
-        assert ended.exit_code == 0, ended.stderr
+        gym("collect", "tasks.jsonl", "--model", "m", "--out", "run", "--quiet", exit_code=0)
     assert len(mock_server.requests) == 1
     [rollout] = lines_of(tmp_path / "run" / "rollouts.jsonl")
     assert rollout["messages"][0] == {"role": "user", "content": f"Say {word}."}
-    verified = gym("verify", "run", "--json")
-    assert verified.exit_code == 0, verified.stderr
+    verified = gym("verify", "run", "--json", exit_code=0)
     assert msgspec.json.decode(verified.stdout)["num_changed"] == 0
 
 
@@ -72,29 +67,27 @@ def test_a_run_is_resumed_where_a_variable_makes_its_model_a_secret(
     tasks = write_sums(tmp_path / "tasks.jsonl", 1)
     out = tmp_path / "run"
     command = ("collect", tasks, "--base-url", mock_server.base_url, "--model", "qwen-2.5-7b")
-    assert gym(*command, "--out", out, "--quiet").exit_code == 0
+    gym(*command, "--out", out, "--quiet", exit_code=0)
     monkeypatch.setenv("HF_TOKEN", "qwen-2.5-7b")
-    again = gym(*command, "--out", out, "--quiet")
-    assert again.exit_code == 0, again.stderr
+    gym(*command, "--out", out, "--quiet", exit_code=0)
     assert len(mock_server.requests) == 1
 
     begun_with = tmp_path / "other"
-    assert gym(*command, "--out", begun_with, "--quiet").exit_code == 0
+    gym(*command, "--out", begun_with, "--quiet", exit_code=0)
     monkeypatch.delenv("HF_TOKEN")
-    refused = gym(*command, "--out", begun_with)
-    assert refused.exit_code == 2
+    refused = gym(*command, "--out", begun_with, exit_code=2)
     assert "[redacted] stands for a key in use when the run began" in refused.stderr
 
 
-def test_an_environment_whose_name_holds_a_secret_is_refused(tmp_path, monkeypatch, mock_server):
+def test_an_environment_whose_name_holds_a_secret_is_refused(
+    tmp_path, working_folder, monkeypatch, mock_server
+):
     (tmp_path / "agents_4711.py").write_text(FLAKY)
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_TOKEN", "agents_4711")
     row = {"id": "a", "prompt": "Go."}
     (tmp_path / "tasks.jsonl").write_bytes(msgspec.json.encode(row) + b"\n")
     arguments = ("--base-url", mock_server.base_url, "--model", "m", "--out", "run")
-    ended = gym("collect", "tasks.jsonl", "--env", "agents_4711.py:Flaky", *arguments)
-    assert ended.exit_code == 2
+    ended = gym("collect", "tasks.jsonl", "--env", "agents_4711.py:Flaky", *arguments, exit_code=2)
     assert "tasks.jsonl:1: the name of the environment contains a key in use" in ended.stderr
     assert mock_server.requests == []
 
@@ -103,11 +96,9 @@ def test_data_files_hold_no_secret(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", SECRET)
     source, out, pulled = (tmp_path / name for name in ("a.jsonl", "b.jsonl", "c.jsonl"))
     source.write_bytes(msgspec.json.encode({"id": "a", "prompt": f"Say {SECRET}"}) + b"\n")
-    rendered = gym("data", "render", source, "-o", out)
-    assert rendered.exit_code == 0, rendered.stderr
+    rendered = gym("data", "render", source, "-o", out, exit_code=0)
     assert "1 row held a key in use" in rendered.stderr
-    pulling = gym("data", "pull", source, "-o", pulled)
-    assert pulling.exit_code == 0
+    pulling = gym("data", "pull", source, "-o", pulled, exit_code=0)
     assert "1 row held a key in use" in pulling.stderr
     for path in (out, pulled):
         [row] = lines_of(path)

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from gymcli.commands.console import SafeStream, display_of
 from gymcli.secrets import NOTHING_SECRET, Scrubber
 from gymcli.types import FunctionCall, Message, ToolCall
-from tests.commands.running import HOSTILE, clean_environment, gym
+from tests.builders import HOSTILE, clean_environment, failed, gym, scored
 from tests.reporting.html_pages import write_run
-from tests.store.indexed_runs import failed, scored
 
 BIDI = set("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 texts = st.text(max_size=40) | st.sampled_from(

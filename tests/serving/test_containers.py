@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import yaml
 
-from tests.commands.running import gym
+from tests.builders import gym
 from tests.serving.asking import Served
 
 ROOT = Path(__file__).parents[2]
@@ -48,8 +48,7 @@ def commands_of_containers():
 @pytest.mark.parametrize("arguments", [*commands_of_containers(), *commands_of_pages()])
 def test_the_command_exists(arguments):
     """An unknown option ends a command before its help is shown."""
-    shown = gym(*arguments, "--help")
-    assert shown.exit_code == 0, shown.stderr
+    shown = gym(*arguments, "--help", exit_code=0)
     assert f"Usage: gym {arguments[0]}" in shown.stdout
 
 
@@ -61,7 +60,7 @@ def test_what_the_pages_deploy_is_yaml():
     [job, _] = [next(yaml.safe_load_all(block)) for block in blocks]
     [script] = job["spec"]["template"]["spec"]["containers"][0]["args"]
     words = script.removeprefix("exec gym ").split()
-    assert gym(*words, "--help").exit_code == 0
+    gym(*words, "--help", exit_code=0)
 
 
 def test_the_image_runs_gym_as_a_user_of_its_own():

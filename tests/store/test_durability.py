@@ -144,8 +144,9 @@ def test_append_writes_the_longest_line_that_is_read_and_no_longer_one(appender)
     assert [len(line.data) for line in iterate_lines(appender.path)] == [MAX_LINE_BYTES - 1, 2]
 
 
-def test_append_leaves_files_alone_when_the_working_directory_changes(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_append_leaves_files_alone_when_the_working_directory_changes(
+    tmp_path, working_folder, monkeypatch
+):
     appender = LineAppender(Path("out.jsonl"))
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")

@@ -15,7 +15,7 @@ import gymcli
 from gymcli.errors import RunDirectoryError
 from gymcli.store.rollout_files import FAILURES, ROLLOUTS
 from gymcli.types import Failure, Rollout
-from tests.commands.running import gym_process, lines_of, unmeasured_environment, write_sums
+from tests.builders import gym_process, lines_of, unmeasured_environment, write_sums
 from tests.runner.test_roles import write_rows
 from tests.store.test_recovery import ended, finals
 

@@ -98,8 +98,7 @@ def test_whole_file_is_written_where_a_link_leads(tmp_path):
         pytest.param("x" * 300, id="long"),
     ],
 )
-def test_whole_file_refuses_what_it_cannot_replace(tmp_path, monkeypatch, name):
-    monkeypatch.chdir(tmp_path)
+def test_whole_file_refuses_what_it_cannot_replace(working_folder, name):
     reason = "is not a regular file" if name in ("/dev/null", ".") else "cannot be written"
     with pytest.raises(UsageError, match=f"{name}: {reason}"):
         write(Path(name))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import gymcli
 from gymcli.errors import RunFileError
 from gymcli.store.rollout_files import FAILURES, GENERATIONS, ROLLOUTS, VERDICTS
-from tests.commands.running import lines_of, write_sums
+from tests.builders import lines_of, write_sums
 from tests.runner.test_roles import JUDGED, collected, failing_at, write_rows
 
 TOGETHER = "tests.runner.environments:JudgedTogether"

@@ -19,7 +19,7 @@ from gymcli.store.rollout_files import (
     rollouts_file,
 )
 from gymcli.types import Rollout
-from tests.store.indexed_runs import failed, write_run
+from tests.builders import failed, write_run
 
 NEMO_RUN = Path(__file__).parents[3] / "shared" / "data" / "nemo_gym_run" / "rollouts.jsonl"
 

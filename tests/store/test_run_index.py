@@ -14,7 +14,7 @@ from gymcli.store.lines import MAX_LINE_BYTES
 from gymcli.store.run_index import Refreshed, RunIndex
 from gymcli.store.scored_lines import EnvironmentFacts
 from gymcli.types import Failure, Rollout
-from tests.store.indexed_runs import append, failed, lines, scored, waiting, with_tools, write_run
+from tests.builders import append, failed, lines, scored, waiting, with_tools, write_run
 
 
 def select(index, text, **options):

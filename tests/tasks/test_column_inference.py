@@ -13,7 +13,7 @@ from gymcli.envs.string_match import StringMatch
 from gymcli.errors import TasksError, UsageError
 from gymcli.tasks.task_options import TaskOptions
 from gymcli.tasks.task_source import TaskSource, survey
-from tests.commands.running import gym, lines_of
+from tests.builders import gym, lines_of
 from tests.tasks.workbooks import write_workbook
 
 CHOICES = """\
@@ -338,9 +338,8 @@ def test_that_a_table_is_read_as_windows_1252_is_said_with_a_map_too():
     Path("quiz.csv").write_bytes("frage,antwort\nGröße?,ä\n".encode("cp1252"))
     Path("map.yaml").write_text("fields: {prompt: frage, expected_answer: antwort}\n")
     args = ["--map", "map.yaml", "--env", "string_match"]
-    done = gym("collect", "quiz.csv", *args, "-m", "oracle", "-o", "run")
+    done = gym("collect", "quiz.csv", *args, "-m", "oracle", "-o", "run", exit_code=0)
 
-    assert done.exit_code == 0
     assert done.stderr.count("quiz.csv: is not UTF-8 and is read as Windows-1252") == 1
     assert [row["reward"] for row in lines_of(Path("run/rollouts.jsonl"))] == [1.0]
 
@@ -463,8 +462,9 @@ def test_a_workbook_is_collected_as_its_csv_file():
     same = [row.hash for row in read(text, env="string_match")]
     assert [row.hash for row in read("", "quiz.xlsx", env="string_match")] == same
 
-    done = gym("collect", "quiz.xlsx", "--env", "string_match", "-m", "oracle", "-o", "run")
-    assert done.exit_code == 0
+    done = gym(
+        "collect", "quiz.xlsx", "--env", "string_match", "-m", "oracle", "-o", "run", exit_code=0
+    )
     assert done.stderr.startswith('quiz.xlsx: only the sheet "Quiz" is read, not "Notes"\n')
     scored = lines_of(Path("run/rollouts.jsonl"))
     assert [(row["task_id"], row["reward"]) for row in scored] == [("s1", 1.0), ("s2", 1.0)]
@@ -507,7 +507,7 @@ def test_the_map_that_raw_rows_are_refused_with_collects_them():
     assert done.exit_code == 2
     assert done.stderr.startswith(start)
     Path("map.yaml").write_text(done.stderr.removeprefix(start))
-    assert gym(*args, "--map", "map.yaml").exit_code == 0
+    gym(*args, "--map", "map.yaml", exit_code=0)
     assert [row["reward"] for row in lines_of(Path("run/rollouts.jsonl"))] == [1.0, 1.0]
 
 
@@ -553,8 +553,8 @@ def test_the_command_that_a_json_array_is_refused_with_converts_it(name):
 
     assert done.exit_code == 2
     assert done.stderr.startswith(start)
-    assert gym(*shlex.split(done.stderr.removeprefix(start))).exit_code == 0
-    assert gym("collect", f"{Path(name).stem}-rows.jsonl", *args).exit_code == 0
+    gym(*shlex.split(done.stderr.removeprefix(start)), exit_code=0)
+    gym("collect", f"{Path(name).stem}-rows.jsonl", *args, exit_code=0)
 
 
 def test_map_of_a_table():
@@ -600,19 +600,19 @@ def test_a_prompt_without_a_box_is_warned_of_where_only_boxes_are_read(prompt, m
 
 def test_collecting_a_table_resumes_and_is_checked():
     Path("quiz.csv").write_text(CHOICES)
-    done = gym("collect", "quiz.csv", "--model", "oracle", "--out", "run", "--limit", "1")
-    assert done.exit_code == 0
+    done = gym(
+        "collect", "quiz.csv", "--model", "oracle", "--out", "run", "--limit", "1", exit_code=0
+    )
     assert done.stderr.startswith("quiz.csv: question → prompt")
     done = gym("collect", "quiz.csv", "--model", "oracle", "--out", "run", "--quiet")
     assert (done.exit_code, done.stderr) == (0, "")
     assert [row["task_id"] for row in lines_of(Path("run/rollouts.jsonl"))] == ["q1", "q2"]
     assert gym("data", "validate", "quiz.csv").stdout.startswith("2 rows, 2 tasks, 0 wrong")
-    assert gym("data", "stats", "quiz.csv").exit_code == 0
-    assert gym("check", "mcqa", "--tasks", "quiz.csv").exit_code == 0
+    gym("data", "stats", "quiz.csv", exit_code=0)
+    gym("check", "mcqa", "--tasks", "quiz.csv", exit_code=0)
 
     Path("quiz.csv").write_text(CHOICES.replace("emu", "auk"))
-    done = gym("collect", "quiz.csv", "--model", "oracle", "--out", "run")
-    assert done.exit_code == 2
+    done = gym("collect", "quiz.csv", "--model", "oracle", "--out", "run", exit_code=2)
     assert 'quiz.csv:2: the content of task "q1" has changed' in done.stderr
 
 
@@ -620,9 +620,8 @@ def test_a_map_of_an_older_version_is_refused_with_the_way_out():
     Path("quiz.csv").write_text("frage,antwort\nq,4\n")
     Path("map.yaml").write_text("fields: {prompt: frage, answer: {from: antwort, apply: number}}\n")
     args = ("--map", "map.yaml", "--env", "arithmetic", "-m", "oracle", "-o", "run")
-    done = gym("collect", "quiz.csv", *args)
+    done = gym("collect", "quiz.csv", *args, exit_code=2)
 
-    assert done.exit_code == 2
     assert done.stderr == (
         "error: map.yaml: fields.answer: must be the name of a column: a YAML map only selects and "
         "renames; convert values with a function, FILE.py:FUNCTION (`gym docs data` has an "
@@ -634,13 +633,12 @@ def test_a_map_of_an_older_version_is_refused_with_the_way_out():
     )
     Path("map.py").write_text(code)
     args = ("--map", "map.py:task", *args[2:])
-    assert gym("collect", "quiz.csv", *args).exit_code == 0
+    gym("collect", "quiz.csv", *args, exit_code=0)
     # The task is what it was, so the run is complete; another function makes another task.
     Path("map.py").write_text(f"{code}\n")
-    assert gym("collect", "quiz.csv", *args).exit_code == 0
+    gym("collect", "quiz.csv", *args, exit_code=0)
     Path("map.py").write_text(code.replace("])}", "]) + 1}"))
-    done = gym("collect", "quiz.csv", *args)
-    assert done.exit_code == 2
+    done = gym("collect", "quiz.csv", *args, exit_code=2)
     assert 'quiz.csv:2: the content of task "a" has changed' in done.stderr
 
 

@@ -29,9 +29,8 @@ ROWS = [
 
 
 @pytest.fixture
-def out(tmp_path, monkeypatch):
+def out(tmp_path, working_folder):
     """Return the path to write to, in a folder with a table and a map."""
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "map.py").write_text(MAP)
     write(Path("table.jsonl"), ROWS)
     return Path("out.jsonl")

@@ -270,8 +270,7 @@ def rows_made_by(function, *rows):
 
 
 @pytest.fixture
-def code(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def code(working_folder):
     Path("map.py").write_text(CODE)
 
 

@@ -16,7 +16,7 @@ from gymcli.tasks.task_files import RowProblem, with_shared_ids
 from gymcli.tasks.task_options import TaskOptions
 from gymcli.tasks.task_source import Survey, TaskFile, TaskSource, survey
 from gymcli.types import TaskRow
-from tests.commands.running import FLAKY, write_sums
+from tests.builders import FLAKY, write_sums
 
 
 def source_of(paths, **options) -> TaskSource:

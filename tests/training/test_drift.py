@@ -7,7 +7,7 @@ from gymcli.mock import MockServer, TokenSampler
 from gymcli.mock.process import serving
 from gymcli.mock.tokenizer import END, encode, render
 from gymcli.types import FunctionCall, Message, ToolCall
-from tests.commands.running import gym
+from tests.builders import gym
 from tests.data.token_runs import append_kinds
 
 ANSWERS = ("abcd", "ef")
@@ -53,8 +53,7 @@ def run(tmp_path):
 @pytest.mark.parametrize("source", ["vllm", "llamacpp"])
 def test_metrics_says_what_a_rendering_by_a_server_changes(run, source):
     with serving(MockServer(sampler=TokenSampler(source))) as server:
-        done = gym("metrics", run, "--tokenizer", server.base_url, "--json")
-        assert done.exit_code == 0, done.stderr
+        done = gym("metrics", run, "--tokenizer", server.base_url, "--json", exit_code=0)
         found = msgspec.json.decode(done.stdout)["tokens"]
         assert found["drift"] == {
             "num_calls": 8,
@@ -76,17 +75,14 @@ def test_metrics_says_what_a_rendering_by_a_server_changes(run, source):
 def test_metrics_says_why_a_tokenizer_cannot_be_used(run, tmp_path):
     with serving(MockServer()) as server:
         url = server.base_url
-        refused = gym("metrics", run, "--tokenizer", url)
-        assert refused.exit_code == 2
+        refused = gym("metrics", run, "--tokenizer", url, exit_code=2)
         assert f"{url}: renders no conversation, neither as a server of llama.cpp" in refused.stderr
-    failed = gym("metrics", run, "--tokenizer", url)
-    assert failed.exit_code == 4, failed.stderr
+    gym("metrics", run, "--tokenizer", url, exit_code=4)
     for tokenizer, reason in {
         str(tmp_path / "nothing"): "is not a folder; name the folder of a model, the URL",
         "http://": "the base URL",
     }.items():
-        done = gym("metrics", run, "--tokenizer", tokenizer)
-        assert done.exit_code == 2
+        done = gym("metrics", run, "--tokenizer", tokenizer, exit_code=2)
         assert reason in " ".join(done.stderr.split())
     (run / "tokens.jsonl").unlink()
     with serving(MockServer(sampler=TokenSampler("vllm"))) as server:
@@ -135,12 +131,10 @@ def test_metrics_renders_with_the_tokenizer_of_a_folder(tmp_path):
         "two": [(first, ids("hm7;")), (second, ids("ok;"))],
     }
     run = append_kinds(tmp_path / "run", kinds, messages=messages, tools=tools)
-    done = gym("metrics", run, "--tokenizer", tmp_path / "model", "--json")
-    assert done.exit_code == 0, done.stderr
+    done = gym("metrics", run, "--tokenizer", tmp_path / "model", "--json", exit_code=0)
     drift = msgspec.json.decode(done.stdout)["tokens"]["drift"]
     changed = ("num_changed_calls", "num_changed_sequences", "num_changed_sampled")
     assert [drift[name] for name in changed] == [1, 1, 3]
     (tmp_path / "model" / "tokenizer.json").write_text("{}")
-    damaged = gym("metrics", run, "--tokenizer", tmp_path / "model")
-    assert damaged.exit_code == 2
+    damaged = gym("metrics", run, "--tokenizer", tmp_path / "model", exit_code=2)
     assert "cannot be loaded" in damaged.stderr
