@@ -98,7 +98,7 @@ def test_episode_of_a_wrong_model_scores_0():
     assert counted(ResourcesServer(), says("No idea.")).reward == 0.0
 
 
-def test_two_hundred_episodes_at_once_are_not_mixed_up():
+async def test_two_hundred_episodes_at_once_are_not_mixed_up():
     """Every episode finds its own counter, reports its own number, and is scored on it."""
     server = ResourcesServer()
 
@@ -107,11 +107,9 @@ def test_two_hundred_episodes_at_once_are_not_mixed_up():
         row.messages = [Message(role="user", content=f"Add {number}")]
         return await scored(environment, await play(plan_of(environment, row), Counting()))
 
-    async def episode(server):
+    async with server as server:
         environment = counter(server)
-        return await asyncio.gather(*(one(environment, number) for number in range(200)))
-
-    rollouts = on_server(server, episode)
+        rollouts = await asyncio.gather(*(one(environment, number) for number in range(200)))
     assert [rollout.reward for rollout in rollouts] == [1.0] * 200
     said = [f'{{"count":{1001 * number}}}' for number in range(200)]
     assert [rollout.last_text for rollout in rollouts] == said
@@ -321,13 +319,10 @@ def test_verify_that_fails_leaves_the_attempt_unscored(fault, words):
 
 
 @pytest.mark.parametrize("mode", ["stateless", "unsupported", "unknown", None])
-def test_reverify_mode_is_what_the_server_says(mode):
+async def test_reverify_mode_is_what_the_server_says(mode):
     expected = mode or "unknown"
-
-    async def episode(server):
-        return await reverify_mode(server.base_url)
-
-    assert on_server(ResourcesServer(mode=mode), episode) == expected
+    async with ResourcesServer(mode=mode) as server:
+        assert await reverify_mode(server.base_url) == expected
     rollout = counted(ResourcesServer(mode=mode))
     assert rollout.final_state["reverify_mode"] == expected
 
@@ -344,20 +339,17 @@ def test_reverify_mode_that_breaks_costs_no_attempt():
     assert rollout.final_state["reverify_mode"] == "unknown"
 
 
-def test_verify_again_asks_without_a_session():
+async def test_verify_again_asks_without_a_session():
     """A class for rescoring posts the recorded row and response to a stateless server."""
     server = ResourcesServer(mode="stateless")
-
-    async def episode(server):
+    async with server as server:
         environment = counter(server)
         assert not environment.waits_to_verify
         rollout = await scored(environment, await played(environment, counter_row(), *ADD_AND_SAY))
         read = msgspec.json.decode(msgspec.json.encode(rollout), type=Rollout)
         again = remote_environment("counter", server.base_url + "/", rescore="verify")
         assert again.waits_to_verify
-        return await scored(again, read)
-
-    rescored = on_server(server, episode)
+        rescored = await scored(again, read)
     # This server has state after all, and a new session has another counter.
     assert (rescored.reward, rescored.metrics) == (0.0, {"final_count": 0.0})
     first, second = server.bodies("/verify")
@@ -677,19 +669,15 @@ def test_broken_names_an_error_without_words():
     "value",
     ["plain", "a.b", "bm90IGpzb24=.1.x", "W10=.1.x", "e30=.1.x", "eyJzZXNzaW9uX2lkIjoxfQ==.1.x"],
 )
-def test_cookies_of_other_servers_are_not_looked_into(value):
+async def test_cookies_of_other_servers_are_not_looked_into(value):
     """Cookies of others may change from call to call without a new session."""
-
-    async def episode(server):
-        async with ServerSession(server.base_url) as session:
-            for num_answers in range(3):
-                server.other_cookie = f"{value}{num_answers}"
-                reply = await session.ask("a", {}, seconds=5.0, error_class=EpisodeError)
-                session.is_open = True
-                assert reply.status == 404
-            return session.has_cookies
-
-    assert on_server(ResourcesServer(cookies="none"), episode)
+    async with ResourcesServer(cookies="none") as server, ServerSession(server.base_url) as session:
+        for num_answers in range(3):
+            server.other_cookie = f"{value}{num_answers}"
+            reply = await session.ask("a", {}, seconds=5.0, error_class=EpisodeError)
+            session.is_open = True
+            assert reply.status == 404
+        assert session.has_cookies
 
 
 def test_a_cookie_that_we_lose_is_noticed():
@@ -795,19 +783,17 @@ def test_a_tool_without_a_description_is_shown_without_one():
     assert play_counter(OwnServer(opened={"tools": [bare]}), says("x")).tools == [bare]
 
 
-def test_a_server_that_echoes_the_row_is_not_taken_for_one_of_gymcli():
+async def test_a_server_that_echoes_the_row_is_not_taken_for_one_of_gymcli():
     class Echoing(ResourcesServer):
         def routes(self):
             return {**super().routes(), ("POST", "/seed_session"): lambda _, row: (row,)}
 
-    async def episode(server):
+    server = Echoing()
+    async with server as server:
         environment = remote_environment("counter", server.base_url)
         row = counter_row()
         row.fields[EXTENSION_KEY] = "a field"
-        return await played(environment, row, says("hello"))
-
-    server = Echoing()
-    record = on_server(server, episode)
+        record = await played(environment, row, says("hello"))
     assert record.final_state["protocol"] == "seed"
     assert server.paths() == ["/seed_session", "/verify", "/reverify_mode"]
 

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import urllib.request
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -56,12 +56,21 @@ def run_on(loop: str, main: Coroutine[object, object, T]) -> T:
         return runner.run(main)
 
 
-def talk(what: Talk[T], behaviour: Behaviour = echo, *, loop: str = "asyncio", **options) -> T:
-    """Open a server and a session, and call a function with them."""
+@contextlib.asynccontextmanager
+async def talking(
+    behaviour: Behaviour = echo, **options
+) -> AsyncIterator[tuple[MockServer, aiohttp.ClientSession]]:
+    """Open a server and a session."""
+    async with MockServer(behaviour, **options) as server, aiohttp.ClientSession() as session:
+        yield server, session
+
+
+def talk(use: Talk[T], behaviour: Behaviour = echo, *, loop: str = "asyncio", **options) -> T:
+    """Open a server and a session on a loop of this kind, and call a function with them."""
 
     async def run() -> T:
-        async with MockServer(behaviour, **options) as server, aiohttp.ClientSession() as session:
-            return await what(server, session)
+        async with talking(behaviour, **options) as (server, session):
+            return await use(server, session)
 
     return run_on(loop, run())
 

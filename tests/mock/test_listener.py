@@ -11,7 +11,7 @@ import pytest
 
 from gymcli.errors import UsageError
 from gymcli.mock import MockServer, Outage, fixed, serve
-from tests.mock.talking import CHAT, chat, on_both_loops, post, raw, run_on, talk
+from tests.mock.talking import CHAT, chat, on_both_loops, post, raw, run_on, talk, talking
 
 
 async def refused(server: MockServer) -> bool:

@@ -16,10 +16,10 @@ from gymcli.mock.behaviours import refusal_of
 from gymcli.models.client import Client
 from gymcli.models.endpoint import SCALAR_DIALECTS, Endpoint
 from gymcli.types import Message, Request
-from tests.mock.talking import CHAT, chat, needs_dev_full, post, talk
+from tests.mock.talking import CHAT, chat, needs_dev_full, post, talk, talking
 
 
-def test_server_gives_behaviours_one_view_of_both_dialects():
+async def test_server_gives_behaviours_one_view_of_both_dialects():
     """Messages, tools and parameters look the same in either dialect."""
     seen: list[Request] = []
 
@@ -27,28 +27,26 @@ def test_server_gives_behaviours_one_view_of_both_dialects():
         seen.append(request)
         return "noted"
 
-    async def ask(server, session):
+    async with talking(behave) as (server, session):
         system, user = {"role": "system", "content": "rules"}, CHAT["messages"][0]
         chat = {"model": "m", "messages": [system, user], "temperature": 0.5}
         await post(session, server, "/chat/completions", chat)
         responses = {"model": "m", "instructions": "rules", "input": "hello", "temperature": 0.5}
         await post(session, server, "/responses", responses)
         await post(session, server, "/responses", {**responses, "input": [user]})
-
-    talk(ask, behave)
     assert [[m.text for m in request.messages] for request in seen] == [["rules", "hello"]] * 3
     assert all(request.params["temperature"] == 0.5 for request in seen)
 
 
 @pytest.mark.parametrize("prefix", ["/v1", ""])
-def test_server_gives_behaviours_the_conversations_of_reward_models(prefix):
+async def test_server_gives_behaviours_the_conversations_of_reward_models(prefix):
     seen: list[Request] = []
 
     def behave(request: Request) -> str:
         seen.append(request)
         return str(len(seen))
 
-    async def ask(server, session):
+    async with talking(behave) as (server, session):
         messages = [CHAT["messages"][0], {"role": "assistant", "content": "hi"}]
         bodies = {
             "/score": {"model": "m", "text_1": "hello", "text_2": "hi", "priority": 1},
@@ -60,9 +58,7 @@ def test_server_gives_behaviours_the_conversations_of_reward_models(prefix):
         for path, body in bodies.items():
             async with session.post(address + path, json=body) as response:
                 answers.append((await response.json())["data"][0])
-        return answers
-
-    score, pooling, classify = talk(ask, behave)
+        score, pooling, classify = answers
     assert (score["score"], pooling["data"], classify["probs"]) == (1.0, [[0.0], [2.0]], [3.0])
     talks = [[(m.role, m.text) for m in request.messages] for request in seen]
     assert talks == [[("user", "hello"), ("assistant", "hi")]] * 3
@@ -79,38 +75,34 @@ def test_server_takes_a_text_in_place_of_a_conversation():
 
 
 @pytest.mark.parametrize("dialect", SCALAR_DIALECTS)
-def test_server_answers_a_client_of_reward_models(dialect):
-    async def ask(server, session):
+async def test_server_answers_a_client_of_reward_models(dialect):
+    async with talking(fixed("0.75")) as (server, _session):
         endpoint = Endpoint(base_url=server.base_url, model="m", dialect=dialect, stream=True)
         messages = [Message(role="user", content="hello"), Message(role="assistant", content="hi")]
         async with Client(endpoint, concurrency=1) as client:
-            return await client.answer(Request(messages=messages))
-
-    answer = talk(ask, fixed("0.75"))
+            answer = await client.answer(Request(messages=messages))
     assert (answer.message.text, answer.model) == ("0.75", "m")
 
 
-def test_server_keeps_what_arrived():
-    async def ask(server, session):
+async def test_server_keeps_what_arrived():
+    async with talking() as (server, session):
         await post(session, server, "/chat/completions", CHAT)
-        return server.requests
-
-    (received,) = talk(ask)
+        (received,) = server.requests
     assert received.path == "/v1/chat/completions"
     assert received.headers["content-type"] == "application/json"
     assert received.body == CHAT
 
 
-def test_server_keeps_nothing_when_told():
-    async def ask(server, session):
+async def test_server_keeps_nothing_when_told():
+    async with talking(keeps_requests=False) as (server, session):
         await post(session, server, "/chat/completions", CHAT)
-        return server.requests, server.num_requests
-
-    assert talk(ask, keeps_requests=False) == ([], 1)
+        assert (server.requests, server.num_requests) == ([], 1)
 
 
-def test_server_counts_what_is_in_flight():
-    async def ask(server, session):
+async def test_server_counts_what_is_in_flight():
+    async with talking(
+        lambda _: MockAnswer(text="hello"), faults=Faults.parse(["stall@stall"])
+    ) as (server, session):
         held = [
             asyncio.ensure_future(post(session, server, "/chat/completions", chat("stall")))
             for _ in range(3)
@@ -124,9 +116,7 @@ def test_server_counts_what_is_in_flight():
             await asyncio.sleep(0)
         await post(session, server, "/chat/completions", CHAT)
         async with session.get(server.base_url.replace("/v1", "/stats")) as response:
-            return await response.json()
-
-    found = talk(ask, lambda _: MockAnswer(text="hello"), faults=Faults.parse(["stall@stall"]))
+            found = await response.json()
     assert 0 < found.pop("first_at") < found.pop("last_at")
     assert found == {
         "num_requests": 4,
@@ -152,28 +142,26 @@ def test_server_lists_its_models():
     assert talk(listed, models=["a", "b"]) == (200, ["a", "b"])
 
 
-def test_server_describes_one_model():
-    async def ask(server, session):
+async def test_server_describes_one_model():
+    async with talking(models=["org/a"]) as (server, session):
         found = []
         for name in ("org/a", "b"):
             async with session.get(f"{server.base_url}/models/{name}") as response:
                 found.append((response.status, await response.json()))
-        return found
-
-    (status, model), (missing, payload) = talk(ask, models=["org/a"])
+        (status, model), (missing, payload) = found
     assert (status, model["id"], model["object"]) == (200, "org/a", "model")
     assert (missing, payload["error"]["code"]) == (404, "model_not_found")
 
 
 @pytest.mark.parametrize("tokens", [None, "vllm"])
-def test_server_asks_its_behaviour_for_each_choice(tokens):
-    async def ask(server, session):
-        body = {**CHAT, "n": 2, "return_token_ids": True}
-        return [await post(session, server, "/chat/completions", body) for _ in range(2)], server
-
+async def test_server_asks_its_behaviour_for_each_choice(tokens):
     sampler = TokenSampler.parse(tokens, drift=0.0, weight_version="", seed=0)
     behaviour = in_order("one", "another", "third", refusal_of(400, "no more"))
-    [(_, payload), (status, refusal)], server = talk(ask, behaviour, sampler=sampler)
+    async with talking(behaviour, sampler=sampler) as (server, session):
+        body = {**CHAT, "n": 2, "return_token_ids": True}
+        [(_, payload), (status, refusal)] = [
+            await post(session, server, "/chat/completions", body) for _ in range(2)
+        ]
     choices = payload["choices"]
     assert [choice["message"]["content"] for choice in choices] == ["one", "another"]
     # A raw answer takes the place of all choices.
@@ -186,24 +174,21 @@ def test_server_asks_its_behaviour_for_each_choice(tokens):
         assert payload["usage"]["prompt_tokens"] == len(payload["prompt_token_ids"])
 
 
-def test_content_faults_change_every_choice():
-    async def ask(server, session):
+async def test_content_faults_change_every_choice():
+    async with talking(faults=Faults.parse(["unknown-finish"])) as (server, session):
         body = {**CHAT, "n": 2}
-        return await post(session, server, "/chat/completions", body), server.stats.faults
-
-    (_, payload), faults = talk(ask, faults=Faults.parse(["unknown-finish"]))
+        (_, payload) = await post(session, server, "/chat/completions", body)
+        faults = server.stats.faults
     assert [choice["finish_reason"] for choice in payload["choices"]] == ["mock_unknown"] * 2
     assert faults == {"unknown-finish": 1}
 
 
-def test_server_refuses_other_models_than_it_has():
-    async def ask(server, session):
-        return [
+async def test_server_refuses_other_models_than_it_has():
+    async with talking(models=["a", "b"]) as (server, session):
+        (known, _), (unknown, payload) = [
             await post(session, server, "/chat/completions", {**CHAT, "model": name})
             for name in ("a", "c")
         ]
-
-    (known, _), (unknown, payload) = talk(ask, models=["a", "b"])
     assert (known, unknown) == (200, 404)
     assert payload["error"]["code"] == "model_not_found"
     assert "`c` does not exist" in payload["error"]["message"]
@@ -218,24 +203,23 @@ def test_server_refuses_other_models_than_it_has():
         ({"Authorization": "Bearer sk-sekret-key"}, 200),
     ],
 )
-def test_server_asks_for_its_key(headers, status):
-    async def ask(server, session):
+async def test_server_asks_for_its_key(headers, status):
+    async with talking(api_key="sk-sekret-key") as (server, session):
         address = f"{server.base_url}/chat/completions"
         async with session.post(address, json=CHAT, headers=headers) as response:
             answered = response.status, await response.json()
-        return answered, await listed(server, session, **headers)
-
-    (answered, payload), (models, _) = talk(ask, api_key="sk-sekret-key")
+        (answered, payload) = answered
+        (models, _) = await listed(server, session, **headers)
     assert (answered, models) == (status, status)
     if status == 401:
         assert payload["error"]["code"] == "invalid_api_key"
         assert "sekret" not in str(payload)
 
 
-def test_server_takes_on_so_many_at_once():
+async def test_server_takes_on_so_many_at_once():
     """The third request comes while two are in flight; it is refused, and counts as no load."""
-
-    async def ask(server, session):
+    stalling = Faults.parse(["stall@stall"])
+    async with talking(faults=stalling, max_in_flight=2) as (server, session):
         held = [
             asyncio.ensure_future(post(session, server, "/chat/completions", chat(f"stall {n}")))
             for n in range(2)
@@ -248,20 +232,21 @@ def test_server_takes_on_so_many_at_once():
         await asyncio.gather(*held, return_exceptions=True)
         while server.in_flight:
             await asyncio.sleep(0)
-        return refused, await post(session, server, "/chat/completions", CHAT), server.stats
-
-    stalling = Faults.parse(["stall@stall"])
-    (refused, payload), (again, _), stats = talk(ask, faults=stalling, max_in_flight=2)
+        (refused, payload) = refused
+        (again, _) = await post(session, server, "/chat/completions", CHAT)
+        stats = server.stats
     assert (refused, again, stats.max_in_flight) == (429, 200, 2)
     assert payload["error"]["code"] == "rate_limit_exceeded"
     assert stats.by_status == {429: 1, 200: 1}
 
 
-def test_server_takes_on_so_many_a_minute():
-    async def ask(server, session):
-        return [(await post(session, server, "/chat/completions", CHAT))[0] for _ in range(3)]
-
-    assert talk(ask, requests_per_minute=1) == [200, 429, 429]
+async def test_server_takes_on_so_many_a_minute():
+    async with talking(requests_per_minute=1) as (server, session):
+        assert [(await post(session, server, "/chat/completions", CHAT))[0] for _ in range(3)] == [
+            200,
+            429,
+            429,
+        ]
 
 
 def run_of(specs: list[str], texts: list[str]) -> dict[str, list[int | None]]:
@@ -290,10 +275,10 @@ def test_server_decides_faults_whatever_the_order(texts, random):
     assert run_of(specs, texts) == first
 
 
-def test_server_logs_what_became_of_each_request(tmp_path):
+async def test_server_logs_what_became_of_each_request(tmp_path):
     file = tmp_path / "log.jsonl"
-
-    async def ask(server, session):
+    faults = Faults.parse(["reset@broken", "503@busy"])
+    async with talking(faults=faults, log=file, api_key="sk-sekret-key") as (server, session):
         headers = {"Authorization": "Bearer sk-sekret-key"}
         address = f"{server.base_url}/chat/completions"
         for body in (
@@ -307,10 +292,7 @@ def test_server_logs_what_became_of_each_request(tmp_path):
                     await response.read()
             except aiohttp.ClientError:
                 continue
-        return [msgspec.json.decode(line) for line in file.read_bytes().splitlines()]
-
-    faults = Faults.parse(["reset@broken", "503@busy"])
-    lines = talk(ask, faults=faults, log=file, api_key="sk-sekret-key")
+        lines = [msgspec.json.decode(line) for line in file.read_bytes().splitlines()]
     found = [(line["status"], line["fault"], line["turn"], line["text"][:6]) for line in lines]
     assert found == [
         (200, None, 0, "a [red"),
@@ -341,36 +323,35 @@ def test_server_answers_on_when_its_log_is_full():
         talk(ask, log=Path("/dev/full"))
 
 
-def test_server_names_what_a_behaviour_raises():
+async def test_server_names_what_a_behaviour_raises():
     def behave(request: Request) -> str:
         raise KeyError("mine")
 
-    async def ask(server, session):
-        return *await post(session, server, "/chat/completions", CHAT), server.stats
-
-    status, payload, stats = talk(ask, behave)
+    async with talking(behave) as (server, session):
+        status, payload, stats = (
+            *await post(session, server, "/chat/completions", CHAT),
+            server.stats,
+        )
     assert status == 500
     assert payload["error"]["message"] == "the mock's behaviour failed: KeyError: 'mine'"
     assert (stats.by_status, stats.num_unanswered) == ({500: 1}, 0)
 
 
-def test_server_needs_no_name_of_a_model():
-    async def ask(server, session):
-        return await post(session, server, "/chat/completions", {"messages": CHAT["messages"]})
+async def test_server_needs_no_name_of_a_model():
+    async with talking() as (server, session):
+        assert (await post(session, server, "/chat/completions", {"messages": CHAT["messages"]}))[
+            1
+        ]["model"] == "mock"
 
-    assert talk(ask)[1]["model"] == "mock"
 
-
-def test_server_counts_the_tokens_of_answers_alone():
-    async def ask(server, session):
-        for text in ("four", "refuse"):
-            await post(session, server, "/chat/completions", chat(text))
-        return server.stats
-
+async def test_server_counts_the_tokens_of_answers_alone():
     def behave(request: Request) -> MockAnswer | str:
         return "12345678" if request.messages[0].text == "four" else refusal_of(400, "no")
 
-    stats = talk(ask, behave)
+    async with talking(behave) as (server, session):
+        for text in ("four", "refuse"):
+            await post(session, server, "/chat/completions", chat(text))
+        stats = server.stats
     assert (stats.num_prompt_tokens, stats.num_completion_tokens) == (2, 3)
 
 
@@ -394,26 +375,26 @@ def test_server_refuses_what_is_no_request(path, body, status):
     assert payload["error"]["message"]
 
 
-def test_server_reads_large_requests():
+async def test_server_reads_large_requests():
     """A prompt with images easily exceeds the 1 MiB that aiohttp allows by default."""
-
-    async def ask(server, session):
+    async with talking() as (server, session):
         body = msgspec.json.encode({"model": "m", "input": "x" * 2**21})
         address = f"{server.base_url}/responses"
         async with session.post(address, data=io.BytesIO(body)) as response:
-            return response.status
-
-    assert talk(ask) == 200
+            assert response.status == 200
 
 
-def test_server_sends_raw_body_status_and_headers():
+async def test_server_sends_raw_body_status_and_headers():
     answer = MockAnswer(body="half {", status=503, headers={"retry-after": "1"}, delay=0.01)
-
-    async def ask(server, session):
-        async with session.post(f"{server.base_url}/chat/completions", json=CHAT) as response:
-            return response.status, response.headers["Retry-After"], await response.text()
-
-    assert talk(ask, scripted([answer])) == (503, "1", "half {")
+    async with (
+        talking(scripted([answer])) as (server, session),
+        session.post(f"{server.base_url}/chat/completions", json=CHAT) as response,
+    ):
+        assert (response.status, response.headers["Retry-After"], await response.text()) == (
+            503,
+            "1",
+            "half {",
+        )
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gymcli.errors import UsageError
 from gymcli.mock import MockAnswer, TokenSampler
 from gymcli.mock.tokenizer import decode, encode
-from tests.mock.talking import TOOL, post, talk
+from tests.mock.talking import TOOL, post, talk, talking
 
 SOURCES = ("vllm", "token_id", "llamacpp", "nemo_gym")
 ASKED = {"logprobs": True, "return_token_ids": True, "return_tokens_as_token_ids": True}
@@ -88,8 +88,11 @@ def reported(source, answer):
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("source", SOURCES)
-def test_servers_report_what_was_sampled(source, stream):
-    async def run(server, session):
+async def test_servers_report_what_was_sampled(source, stream):
+    async with talking(lambda _: CALLING, sampler=sampler(source, weight_version="7")) as (
+        server,
+        session,
+    ):
         answers = await converse(server, session, stream=stream)
         first, second = server.tokens
         # llama.cpp's streams leave out the end of the message.
@@ -104,9 +107,8 @@ def test_servers_report_what_was_sampled(source, stream):
         # Rendered again, and still the same beginning.
         held = first.prompt + first.sampled
         assert second.prompt[: len(held)] == held
-        return answers[0], first
-
-    answer, tokens = talk(run, lambda _: CALLING, sampler=sampler(source, weight_version="7"))
+        answer = answers[0]
+        tokens = first
     where = {"vllm": answer, "nemo_gym": answer["choices"][0]["message"]}.get(source, {})
     assert where.get("prompt_token_ids") == (tokens.prompt if where else None)
 
@@ -149,16 +151,18 @@ def test_drift_changes_the_next_prompt_unless_ids_are_sent_back():
         assert decode(second.prompt).startswith(decode(held))
 
 
-def test_responses_carry_ids_on_the_last_item():
-    async def run(server, session):
+async def test_responses_carry_ids_on_the_last_item():
+    async with talking(lambda _: CALLING, sampler=sampler("nemo_gym", drift=0.5)) as (
+        server,
+        session,
+    ):
         body = {"input": "2 + 3?", "tools": []}
         _, first = await post(session, server, "/responses", body)
         answer = {"type": "function_call_output", "call_id": "call_0_0", "output": "5"}
         items = [{"role": "user", "content": "2 + 3?"}, *first["output"], answer]
         await post(session, server, "/responses", {**body, "input": items})
-        return first["output"], server.tokens
-
-    output, (first, second) = talk(run, lambda _: CALLING, sampler=sampler("nemo_gym", drift=0.5))
+        output = first["output"]
+        (first, second) = server.tokens
     assert "generation_token_ids" not in output[0]
     assert output[1]["generation_token_ids"] == first.sampled
     held = first.prompt + first.sampled

@@ -1,6 +1,7 @@
 """Tests of the protocols as clients speak them: seed_session, tools, verify; reset, step, close."""
 
 import asyncio
+from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
@@ -12,11 +13,18 @@ from tests.serving.asking import HERE, Client, Clock, Served, client_of, respons
 from tests.serving.environments import CLOSED, Lingering
 
 
+@asynccontextmanager
+async def client_on(server):
+    """Start a server, and return a client of it."""
+    async with server, client_of(server) as client:
+        yield client
+
+
 def on(server, talk):
-    """Run a function of a server and a client while the server is up."""
+    """Return what a function of a client returns while the server is up."""
 
     async def run():
-        async with server, client_of(server) as client:
+        async with client_on(server) as client:
             return await talk(client)
 
     return asyncio.run(run())
@@ -44,13 +52,12 @@ def test_a_row_is_seeded_played_and_verified():
     assert answer["response"]["output"][-1]["content"][0]["text"] == "n1"
 
 
-def test_a_session_has_one_cookie_that_cannot_be_guessed():
-    async def talk(client):
+async def test_a_session_has_one_cookie_that_cannot_be_guessed():
+    async with client_on(Served("Notebook")) as client:
         _, _, first = await client.ask("POST", "seed_session", row("a"))
         _, _, second = await client.ask("POST", "read", {})
-        return first["Set-Cookie"], second["Set-Cookie"]
-
-    first, second = on(Served("Notebook"), talk)
+        first = first["Set-Cookie"]
+        second = second["Set-Cookie"]
     assert first == second
     value, *attributes = first.split("; ")
     assert len(value.partition("=")[2]) >= 32
@@ -68,41 +75,36 @@ class Any(Environment[Task]):
 """
 
 
-def test_a_name_that_is_no_cookies_name_costs_no_session(tmp_path):
+async def test_a_name_that_is_no_cookies_name_costs_no_session(tmp_path):
     path = tmp_path / "my env; é.py"
     path.write_text(NAMELESS)
-
-    async def talk(client):
+    async with client_on(Served("", service=Service(f"{path}:Any"))) as client:
         await client.post("seed_session", row("a"))
-        return await client.ask("POST", "look", {})
-
-    status, text, headers = on(Served("", service=Service(f"{path}:Any")), talk)
+        status, text, headers = await client.ask("POST", "look", {})
     assert (status, text) == (200, "nothing")
     assert headers["Set-Cookie"].startswith("gymcli___my_env___=")
 
 
-def test_sessions_at_once_are_never_mixed_up():
-    async def talk(_):
+async def test_sessions_at_once_are_never_mixed_up():
+    server = Served("Notebook")
+    async with client_on(server) as _:
+
         async def one(nonce):
             async with client_of(server) as client:
                 return await notebook(client, nonce)
 
-        return await asyncio.gather(*(one(f"n{number}") for number in range(60)))
-
-    server = Served("Notebook")
-    answers = on(server, talk)
+        answers = await asyncio.gather(*(one(f"n{number}") for number in range(60)))
     assert [answer["reward"] for answer in answers] == [1.0] * 60
     assert [answer["extracted_answer"] for answer in answers] == [f"n{n}" for n in range(60)]
 
 
-def test_calls_of_one_session_wait_for_each_other():
-    async def talk(client):
+async def test_calls_of_one_session_wait_for_each_other():
+    async with client_on(Served("Notebook")) as client:
         await client.post("seed_session", row("a"))
         calls = (client.ask("POST", "write", {"text": str(n)}) for n in range(5))
         texts = [text for _, text, _ in await asyncio.gather(*calls)]
-        return sorted(texts), (await client.ask("POST", "read", {}))[1]
-
-    texts, notes = on(Served("Notebook"), talk)
+        texts = sorted(texts)
+        notes = (await client.ask("POST", "read", {}))[1]
     assert texts == [f'{{"num_notes":{n}}}' for n in range(1, 6)]
     assert sorted(notes.split(", ")) == ["0", "1", "2", "3", "4"]
 
@@ -122,12 +124,10 @@ def test_calls_of_one_session_wait_for_each_other():
         ("write", b"\xff", 422, "The arguments of write are not valid JSON"),
     ],
 )
-def test_a_call_that_cannot_be_made_is_told_to_the_model(path, data, status, words):
-    async def talk(client):
+async def test_a_call_that_cannot_be_made_is_told_to_the_model(path, data, status, words):
+    async with client_on(Served("Notebook")) as client:
         await client.post("seed_session", row("a"))
-        return await client.ask("POST", path, data=data)
-
-    found, text, _ = on(Served("Notebook"), talk)
+        found, text, _ = await client.ask("POST", path, data=data)
     assert found == status
     assert text.startswith(words)
 
@@ -192,88 +192,75 @@ def test_a_body_that_cannot_be_unpacked_is_refused():
     assert (status, "the body cannot be read" in text) == (400, True)
 
 
-def test_cookies_of_others_do_no_harm():
-    async def talk(client):
+async def test_cookies_of_others_do_no_harm():
+    async with client_on(Served("Notebook")) as client:
         _, _, seeded = await client.ask("POST", "seed_session", row("a"))
         own = seeded["Set-Cookie"].partition(";")[0]
         client.cookies.clear()
-        return await client.ask("POST", "read", {}, headers={"Cookie": f'a="{{; {own}; [=]'})
+        assert (await client.ask("POST", "read", {}, headers={"Cookie": f'a="{{; {own}; [=]'}))[
+            0
+        ] == 200
 
-    assert on(Served("Notebook"), talk)[0] == 200
 
-
-def test_a_session_cannot_be_seeded_again():
+async def test_a_session_cannot_be_seeded_again():
     """Some agents let a model call any path as a tool."""
-
-    async def talk(client):
+    async with client_on(Served("Notebook")) as client:
         await client.post("seed_session", row("a"))
-        return await client.ask("POST", "seed_session", row("easy"))
-
-    status, text, _ = on(Served("Notebook"), talk)
+        status, text, _ = await client.ask("POST", "seed_session", row("easy"))
     assert status == 409
     assert "this session has started" in text
 
 
-def test_verify_takes_the_row_of_the_session():
+async def test_verify_takes_the_row_of_the_session():
     """A model that reaches `/verify` cannot bring its own task."""
-
-    async def talk(client):
+    async with client_on(Served("Notebook")) as client:
         await client.post("seed_session", row("hard"))
         await client.ask("POST", "write", {"text": "easy"})
-        return await client.post("verify", {**row("easy"), "response": response(said("easy"))})
+        assert (await client.post("verify", {**row("easy"), "response": response(said("easy"))}))[
+            "reward"
+        ] == 0.0
 
-    assert on(Served("Notebook"), talk)["reward"] == 0.0
 
-
-def test_a_row_may_have_a_field_that_is_named_as_our_key():
-    async def talk(client):
+async def test_a_row_may_have_a_field_that_is_named_as_our_key():
+    async with client_on(Served("Notebook")) as client:
         odd = row("a", gymcli={"messages": 3})
         await client.post("seed_session", odd)
         await client.post("write", {"text": "a"})
-        return await client.post("verify", {**odd, "response": response(said("a"))})
-
-    answer = on(Served("Notebook"), talk)
+        answer = await client.post("verify", {**odd, "response": response(said("a"))})
     assert (answer["reward"], answer["gymcli"]) == (1.0, {"messages": 3})
 
 
-def test_fields_of_an_earlier_verdict_are_dropped():
+async def test_fields_of_an_earlier_verdict_are_dropped():
     stale = {"reward": 0.5, "reward_components": {"old": 1.0}, "extracted_answer": "old"}
     failure = {"_ng_failure_class": "judge_failed", "mask_sample": True}
-
-    async def talk(client):
-        return await client.post(
+    async with client_on(Served("Plain")) as client:
+        assert await client.post(
             "verify", {**row("p"), "response": response(said("p")), **stale, **failure}
-        )
-
-    assert on(Served("Plain"), talk) == {**row("p"), "response": response(said("p")), "reward": 1.0}
+        ) == {**row("p"), "response": response(said("p")), "reward": 1.0}
 
 
-def test_a_verdict_that_needs_no_session_is_given_when_it_is_over():
-    async def talk(client):
+async def test_a_verdict_that_needs_no_session_is_given_when_it_is_over():
+    async with client_on(Served("Plain")) as client:
         await client.post("seed_session", row("p"))
         body = {**row("p"), "response": response(said("p"))}
-        return [(await client.post("verify", body))["reward"] for _ in range(2)]
-
-    assert on(Served("Plain"), talk) == [1.0, 1.0]
+        assert [(await client.post("verify", body))["reward"] for _ in range(2)] == [1.0, 1.0]
 
 
-def test_verify_ends_the_session_and_closes_its_environment():
-    async def talk(client):
+async def test_verify_ends_the_session_and_closes_its_environment():
+    async with client_on(Served("Notebook")) as client:
         CLOSED.clear()
         await notebook(client, "ended")
-        return list(CLOSED), await client.ask("POST", "read", {})
-
-    closed, (status, text, _) = on(Served("Notebook"), talk)
+        closed = list(CLOSED)
+        (status, text, _) = await client.ask("POST", "read", {})
     assert closed == ["ended"]
     assert status == 410
     assert "this session is over" in text
 
 
-def test_a_session_that_nobody_uses_ends():
+async def test_a_session_that_nobody_uses_ends():
     clock = Clock()
     server = Served("Notebook", limits=Limits(session_lifetime=60.0), clock=clock)
-
-    async def talk(client):
+    async with client_on(server) as client:
         CLOSED.clear()
         await client.post("seed_session", row("idle"))
         clock.now = 59.0
@@ -284,27 +271,25 @@ def test_a_session_that_nobody_uses_ends():
         third = await client.ask("POST", "read", {})
         # The server does this on a timer, which follows real time and not the clock of the test.
         await server.service._sessions.expire()
-        return [status for status, _, _ in (first, second, third)], list(CLOSED), third[1]
-
-    statuses, closed, text = on(server, talk)
+        statuses = [status for status, _, _ in (first, second, third)]
+        closed = list(CLOSED)
+        text = third[1]
     assert statuses == [200, 200, 410]
     assert closed == ["idle"]
     assert "--session-lifetime" in text
 
 
-def test_a_full_server_says_when_to_come_again():
+async def test_a_full_server_says_when_to_come_again():
     server = Served("Notebook", limits=Limits(max_sessions=2))
-
-    async def talk(client):
+    async with client_on(server) as client:
         for name in ("a", "b"):
             async with client_of(server) as other:
                 await other.post("seed_session", row(name))
         refused = await client.ask("POST", "seed_session", row("c"))
         async with client_of(server) as other:
             _, health, _ = await other.ask("GET", "")
-        return refused, msgspec.json.decode(health)
-
-    (status, text, headers), health = on(server, talk)
+        (status, text, headers) = refused
+        health = msgspec.json.decode(health)
     assert status == 503
     assert headers["Retry-After"] == "5"
     assert "2 sessions are open" in text
@@ -312,17 +297,14 @@ def test_a_full_server_says_when_to_come_again():
     assert health["num_sessions"] == 2
 
 
-def test_sessions_that_nobody_uses_make_room():
+async def test_sessions_that_nobody_uses_make_room():
     clock = Clock()
     server = Served("Notebook", limits=Limits(session_lifetime=60.0, max_sessions=1), clock=clock)
-
-    async def talk(client):
+    async with client_on(server) as client:
         CLOSED.clear()
         await client.post("seed_session", row("old"))
         clock.now = 61.0
-        return await client.post("seed_session", row("new")), list(CLOSED)
-
-    assert on(server, talk) == ({}, ["old"])
+        assert (await client.post("seed_session", row("new")), list(CLOSED)) == ({}, ["old"])
 
 
 def test_what_is_open_is_closed_at_the_end():
@@ -331,39 +313,37 @@ def test_what_is_open_is_closed_at_the_end():
     assert CLOSED == ["last"]
 
 
-def test_what_is_open_is_closed_at_once():
+async def test_what_is_open_is_closed_at_once():
     server = Served("Lingering")
-
-    async def talk(_):
+    Lingering.most_closing = 0
+    async with client_on(server) as _:
         for name in ("a", "b", "c"):
             async with client_of(server) as client:
                 await client.post("seed_session", row(name))
-
-    Lingering.most_closing = 0
-    on(server, talk)
     assert (Lingering.num_closing, Lingering.most_closing) == (0, 3)
 
 
-def test_close_ends_a_session_once_and_twice():
-    async def talk(client):
+async def test_close_ends_a_session_once_and_twice():
+    async with client_on(Served("Notebook")) as client:
         CLOSED.clear()
         await client.post("seed_session", row("shut"))
-        return await client.post("close", {}), await client.post("close", {}), list(CLOSED)
+        assert (await client.post("close", {}), await client.post("close", {}), list(CLOSED)) == (
+            {},
+            {},
+            ["shut"],
+        )
 
-    assert on(Served("Notebook"), talk) == ({}, {}, ["shut"])
 
-
-def test_the_gymnasium_dialect_gives_the_score_as_its_rewards():
-    async def talk(client):
+async def test_the_gymnasium_dialect_gives_the_score_as_its_rewards():
+    async with client_on(Served("Riddle")) as client:
         opening = await client.post("reset", row("r", _ng_rollout_index=0))
         body = {**row("r"), "response": response(said("no number"))}
         first = await client.post("step", body)
         number = first["observation"].removeprefix("It is ").removesuffix(".")
         last = await client.post("step", {**row("r"), "response": response(said(number))})
         after = await client.ask("POST", "step", body)
-        return opening, first, last, after[0], await client.post("close", {})
-
-    opening, first, last, after, closed = on(Served("Riddle"), talk)
+        after = after[0]
+        closed = await client.post("close", {})
     assert opening == {"observation": "Guess. (r)", "info": {"supports_explicit_close": True}}
     assert (first["reward"], first["terminated"]) == (-0.25, False)
     assert (last["observation"], last["terminated"], last["truncated"]) == (None, True, False)
@@ -371,28 +351,24 @@ def test_the_gymnasium_dialect_gives_the_score_as_its_rewards():
     assert (after, closed) == (409, {})
 
 
-def test_the_gymnasium_dialect_ends_with_the_turns_of_the_environment():
-    async def talk(client):
+async def test_the_gymnasium_dialect_ends_with_the_turns_of_the_environment():
+    async with client_on(Served("Riddle")) as client:
         await client.post("reset", row("r"))
         body = {**row("r"), "response": response(said("no number"))}
-        return [await client.post("step", body) for _ in range(5)]
-
-    steps = on(Served("Riddle"), talk)
+        steps = [await client.post("step", body) for _ in range(5)]
     assert [step["truncated"] for step in steps] == [False] * 4 + [True]
     assert not any(step["terminated"] for step in steps)
     assert sum(step["reward"] for step in steps) == pytest.approx(5 * -0.25 / 2)
 
 
-def test_the_gymnasium_dialect_ends_with_a_message_that_was_cut_off():
-    async def talk(client):
+async def test_the_gymnasium_dialect_ends_with_a_message_that_was_cut_off():
+    async with client_on(Served("TurnCounter")) as client:
         await client.post("reset", row("r"))
         usage = {"input_tokens": 1, "output_tokens": 500}
         whole = {**response(said("a")), "usage": usage}
         cut = {**whole, "incomplete_details": {"reason": "max_output_tokens"}}
         first = await client.post("step", {**row("r"), "response": whole})
-        return first, await client.post("step", {**row("r"), "response": cut})
-
-    first, last = on(Served("TurnCounter"), talk)
+        last = await client.post("step", {**row("r"), "response": cut})
     assert (first["observation"], first["truncated"]) == ("That was 1.", False)
     assert (last["observation"], last["truncated"], last["terminated"]) == (None, True, False)
     assert first["reward"] + last["reward"] == 1.0, "the score, of the tokens of both"
@@ -418,14 +394,13 @@ def test_a_row_without_state_is_verified_without_a_session():
     assert mode == '"unsupported"'
 
 
-def test_a_verifier_that_fails_is_an_error_and_never_a_reward(monkeypatch, caplog):
+async def test_a_verifier_that_fails_is_an_error_and_never_a_reward(monkeypatch, caplog):
     monkeypatch.setenv("SERVED_API_KEY", "k-4f9a8b7c6d5e4f3a2b1c0d9e")
-
-    async def talk(client):
+    async with client_on(Served("Broken")) as client:
         await client.post("seed_session", row("b"))
-        return await client.ask("POST", "verify", {**row("b"), "response": response(said("b"))})
-
-    status, text, _ = on(Served("Broken"), talk)
+        status, text, _ = await client.ask(
+            "POST", "verify", {**row("b"), "response": response(said("b"))}
+        )
     assert status == 500
     error = msgspec.json.decode(text)["error"]
     assert (error["class"], error["phase"]) == ("VerifierError", "verify")
@@ -457,12 +432,10 @@ def test_what_a_tool_raises_is_told_without_secrets_and_paths(monkeypatch, diale
     assert text == "open_safe failed: RuntimeError: secret.txt has [redacted]."
 
 
-def test_a_prefix_that_names_the_rollout_is_left_out():
-    async def talk(client):
+async def test_a_prefix_that_names_the_rollout_is_left_out():
+    async with client_on(Served("Notebook")) as client:
         prefixed = Client(client._session, f"{client._base_url}/ng-rollout/3:1")
-        return await notebook(prefixed, "p")
-
-    assert on(Served("Notebook"), talk)["reward"] == 1.0
+        assert (await notebook(prefixed, "p"))["reward"] == 1.0
 
 
 def test_options_of_the_environment_hold():
@@ -489,11 +462,10 @@ def test_what_does_not_close_is_logged_and_costs_no_score(caplog):
     assert "close failed: OSError: it does not close" in caplog.text
 
 
-def test_a_session_in_use_does_not_end():
+async def test_a_session_in_use_does_not_end():
     clock = Clock()
     server = Served("Notebook", limits=Limits(session_lifetime=60.0), clock=clock)
-
-    async def talk(client):
+    async with client_on(server) as client:
         await client.post("seed_session", row("busy"))
         [session] = server.service._sessions._open.values()
         async with server.service._sessions.turn(session):
@@ -501,15 +473,12 @@ def test_a_session_in_use_does_not_end():
             await server.service._sessions.expire()
             clock.now = 200.0
         clock.now = 259.0
-        return await client.ask("POST", "read", {})
-
-    assert on(server, talk)[0] == 200
+        assert (await client.ask("POST", "read", {}))[0] == 200
 
 
-def test_a_request_that_waited_while_its_session_ended_is_refused():
+async def test_a_request_that_waited_while_its_session_ended_is_refused():
     server = Served("Notebook")
-
-    async def talk(client):
+    async with client_on(server) as client:
         await client.post("seed_session", row("a"))
         [session] = server.service._sessions._open.values()
         async with session.lock:
@@ -518,9 +487,7 @@ def test_a_request_that_waited_while_its_session_ended_is_refused():
             while not session.lock._waiters:
                 await asyncio.sleep(0)
             await server.service._sessions.end(session)
-        return await waiting
-
-    status, text, _ = on(server, talk)
+        status, text, _ = await waiting
     assert (status, "this session is over" in text) == (410, True)
 
 

@@ -28,16 +28,14 @@ def sample(work, *arguments, **options):
     return asyncio.run(run())
 
 
-def test_a_group_has_rewards_and_the_ids_of_the_engine():
+async def test_a_group_has_rewards_and_the_ids_of_the_engine():
     engine = Engine(fails=[3])
-
-    async def work(sampler):
+    async with Sampler(
+        Adding, tasks=TRAINED, policy=engine, params={"max_tokens": 9}, concurrency=1
+    ) as sampler:
         first = await sampler.group("a", attempts=3, version=7)
-        return first, await sampler.group({"prompt": "Add up."}, attempts=1)
-
-    group, other = sample(
-        work, Adding, tasks=TRAINED, policy=engine, params={"max_tokens": 9}, concurrency=1
-    )
+        group = first
+        other = await sampler.group({"prompt": "Add up."}, attempts=1)
     # One attempt after the other: calls 1 and 2 are the turns of the first one.
     assert [one.reward for one in group] == [1.0, None, 4.0]
     assert isinstance(group[1].rollout, Failure)
@@ -90,14 +88,11 @@ def _sampled(**fields):
     return SampledMessage(role="assistant", content="7", tokens=Tokens(**given))
 
 
-def test_many_groups_share_one_limit_and_their_attempts_are_numbered():
+async def test_many_groups_share_one_limit_and_their_attempts_are_numbered():
     engine = Engine()
-
-    async def work(sampler):
+    async with Sampler(Ranked, tasks=TRAINED, policy=engine, concurrency=3) as sampler:
         tasks = [TRAINED[0]["id"], "b", "a", "c"]
-        return await asyncio.gather(*(sampler.group(task, attempts=4) for task in tasks))
-
-    groups = sample(work, Ranked, tasks=TRAINED, policy=engine, concurrency=3)
+        groups = await asyncio.gather(*(sampler.group(task, attempts=4) for task in tasks))
     assert [[one.reward for one in group] for group in groups] == [[0.0, 1.0, 2.0, 3.0]] * 4
     numbers = [[one.rollout.attempt for one in group] for group in groups]
     assert numbers == [[0, 1, 2, 3], [0, 1, 2, 3], [4, 5, 6, 7], [0, 1, 2, 3]]
@@ -180,11 +175,9 @@ class _Refusing:
         raise gymcli.errors.AuthenticationError("the key is refused", status=401)
 
 
-def test_a_policy_that_returns_no_message_is_named():
-    async def work(sampler):
-        return await sampler.group("a", attempts=1)
-
-    (attempt,) = sample(work, Adding, tasks=TRAINED, policy=_Texting())
+async def test_a_policy_that_returns_no_message_is_named():
+    async with Sampler(Adding, tasks=TRAINED, policy=_Texting()) as sampler:
+        (attempt,) = await sampler.group("a", attempts=1)
     assert "_Texting.complete must return a Message, not str" in attempt.rollout.error.message
 
 
