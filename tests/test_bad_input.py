@@ -435,8 +435,7 @@ def test_bad_input(case, tmp_path, working_folder, mock_server):
     result = gym_line(line)
 
     assert result.exit_code == case.code, result.output
-    message = " ".join(result.stderr.split())
-    assert case.fragment in message
+    assert case.fragment in " ".join(result.stderr.split())
     assert "Traceback" not in result.output
     complaints = [line for line in result.stderr.splitlines() if line.lower().startswith("error: ")]
     assert len(complaints) == case.num_lines

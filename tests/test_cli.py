@@ -86,13 +86,11 @@ def test_help_lists_commands_in_groups():
 
 @pytest.mark.parametrize("command", ["collect", "verify", "metrics", "envs", "show"])
 def test_help_of_every_command(command):
-    done = gym(command, "--help", exit_code=0)
-    assert done.stdout.startswith(f"Usage: gym {command}")
+    assert gym(command, "--help", exit_code=0).stdout.startswith(f"Usage: gym {command}")
 
 
 def test_no_arguments_print_the_help():
-    done = gym(exit_code=2)
-    assert "Usage: gym" in done.output
+    assert "Usage: gym" in gym(exit_code=2).output
 
 
 @pytest.mark.parametrize("line", [("--version",), ("envs", "--version"), ("collect", "--version")])
@@ -111,8 +109,7 @@ def test_version_everywhere(line):
 )
 def test_log_file_everywhere(working_folder, line):
     write_sums(Path("t.jsonl"), 2)
-    done = gym(*line, exit_code=0)
-    assert "gymcli.runner" not in done.stderr
+    assert "gymcli.runner" not in gym(*line, exit_code=0).stderr
     first, last = Path("log").read_text().splitlines()
     assert "INFO" in first
     assert ": 2 of 2 attempts" in first
@@ -124,8 +121,7 @@ def test_verbose_everywhere(working_folder, place):
     write_sums(Path("t.jsonl"), 2)
     line = ["collect", "t.jsonl", "--model", "oracle"]
     line.insert(place, "--verbose")
-    done = gym(*line, exit_code=0)
-    assert "INFO gymcli.runner.collection: start runs/" in done.stderr
+    assert "INFO gymcli.runner.collection: start runs/" in gym(*line, exit_code=0).stderr
 
 
 @pytest.mark.slow
@@ -152,8 +148,7 @@ def test_a_failed_attempt_is_logged_and_is_no_warning(working_folder):
 
 
 def test_a_log_file_needs_a_name():
-    done = gym("envs", "--log-file", exit_code=2)
-    assert "--log-file needs a file name" in done.stderr
+    assert "--log-file needs a file name" in gym("envs", "--log-file", exit_code=2).stderr
 
 
 def test_options_end_at_two_dashes():

@@ -98,8 +98,7 @@ def gym(installed: Path, folder: Path, *arguments: str) -> subprocess.CompletedP
 
 @pytest.mark.slow
 def test_plug_in_is_listed_checked_and_played(installed, tmp_path):
-    listed = gym(installed, tmp_path, "envs")
-    assert "echoes " in listed.stdout
+    assert "echoes " in gym(installed, tmp_path, "envs").stdout
     described = gym(installed, tmp_path, "envs", "echoes")
     assert "Say the word that has the given number." in described.stdout
 
@@ -111,8 +110,7 @@ def test_plug_in_is_listed_checked_and_played(installed, tmp_path):
     played = gym(installed, tmp_path, "collect", "t.jsonl", "--model", "oracle", "--out", "run")
     assert played.returncode == 0, played.stderr
     assert "echoes" in played.stdout
-    rescored = gym(installed, tmp_path, "verify", "run")
-    assert "1 rescored, 0 changed rewards" in rescored.stdout
+    assert "1 rescored, 0 changed rewards" in gym(installed, tmp_path, "verify", "run").stdout
 
     generated = gym(installed, tmp_path, "collect", "echoes", "--model", "oracle", "--out", "all")
     assert generated.returncode == 0, generated.stderr

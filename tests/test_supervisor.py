@@ -590,8 +590,7 @@ def test_forked_copies_of_the_run_end(start):
     write_tasks("fork", "")
     running = start(*COMMAND)
     assert running.end() == 0, running.stderr
-    lines = lines_of(Path("run/rollouts.jsonl"))
-    assert sorted(line["task_id"] for line in lines) == ["t0", "t1"]
+    assert sorted(line["task_id"] for line in lines_of(Path("run/rollouts.jsonl"))) == ["t0", "t1"]
     assert "restarting it" not in running.stderr
 
 

@@ -58,8 +58,7 @@ def test_problems_of_a_row_that_breaks_a_rule(counts, words):
 
 
 def test_problems_of_an_answer_of_other_words_are_none():
-    case = Case("null-content", ("null-content=0.2",))
-    assert problems(case, num_right=8, num_own=8) == []
+    assert problems(Case("null-content", ("null-content=0.2",)), num_right=8, num_own=8) == []
 
 
 def test_cases_of_every_kind():

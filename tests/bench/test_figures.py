@@ -91,8 +91,7 @@ def test_page_takes_the_table_between_its_marks(tmp_path):
     page.write_text("before\n<!-- figures -->\nold\n<!-- end -->\nafter\n")
     for _ in range(2):
         write_page(page, table(REPORT))
-    text = page.read_text()
-    assert text == f"before\n<!-- figures -->\n\n{table(REPORT)}\n<!-- end -->\nafter\n"
+    assert page.read_text() == f"before\n<!-- figures -->\n\n{table(REPORT)}\n<!-- end -->\nafter\n"
 
 
 def test_page_without_marks_is_named(tmp_path):

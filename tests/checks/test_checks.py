@@ -32,8 +32,7 @@ def test_check_is_public_and_is_json():
     report = gymcli.check("arithmetic", limit=3)
     assert report.num_tasks == 3
     assert report.tasks.endswith("datasets/arithmetic/tasks.jsonl")
-    again = msgspec.json.decode(msgspec.json.encode(report), type=type(report))
-    assert again == report
+    assert msgspec.json.decode(msgspec.json.encode(report), type=type(report)) == report
 
 
 @pytest.mark.parametrize(

@@ -122,8 +122,7 @@ def test_a_wrong_return_value_fails_its_own_attempt(folder):
     """The message names class, method, file and line, and the run stays readable."""
     method_of = {name: method for method, names in PLACES.items() for name in names}
     write_rows("sound", *method_of)
-    done = collect("wrong.py:Wrong")
-    assert done.exit_code == 0
+    assert collect("wrong.py:Wrong").exit_code == 0
     failures = {
         failure["task_id"]: failure["error"] for failure in lines_of(Path("run/failures.jsonl"))
     }

@@ -127,8 +127,7 @@ def test_bench_describes_one_with_the_source_of_each_fact(packages):
         (("bench", "x/sums"), "x/sums: is neither a benchmark.toml nor"),
         (("bench", "."), ".: is neither a benchmark.toml nor a folder"),
     ):
-        done = gym(*arguments, exit_code=2)
-        assert said in done.stderr
+        assert said in gym(*arguments, exit_code=2).stderr
 
 
 @pytest.mark.parametrize(
@@ -137,8 +136,7 @@ def test_bench_describes_one_with_the_source_of_each_fact(packages):
 )
 def test_a_shell_completes_commands_and_names(packages, line, words):
     asked = {"_GYM_COMPLETE": "complete_bash", "COMP_WORDS": f"gym {line}", "COMP_CWORD": "2"}
-    done = CliRunner().invoke(app, [], prog_name="gym", env=asked)
-    assert done.stdout.split() == words
+    assert CliRunner().invoke(app, [], prog_name="gym", env=asked).stdout.split() == words
 
 
 @pytest.mark.slow

@@ -57,10 +57,8 @@ def test_a_budget_of_tokens_stops_the_run(ask, mock_server):
         "the budget --max-tokens-total 90 is reached, 100 tokens are spent; "
         "5 of 10 attempts are scored; resume, with a larger budget if it was too small: gym "
     )
-    again = gym(*ask, "--max-tokens-total", "90")
-    assert (again.exit_code, mock_server.num_requests) == (6, 5)
-    further = gym(*ask, "--max-tokens-total", "140")
-    assert (further.exit_code, scored()) == (6, 7)
+    assert (gym(*ask, "--max-tokens-total", "90").exit_code, mock_server.num_requests) == (6, 5)
+    assert (gym(*ask, "--max-tokens-total", "140").exit_code, scored()) == (6, 7)
     gym(*ask, "--max-tokens-total", "200", exit_code=0)
     assert (scored(), mock_server.num_requests) == (10, 10)
     gym(*ask, "--max-tokens-total", "20", exit_code=0)
@@ -93,8 +91,7 @@ def test_a_budget_of_money_stops_the_run(ask_priced, mock_server):
     done = gym(*ask_priced, "--max-cost", "0.00006")
     assert (done.exit_code, scored()) == (6, 3)
     assert "--max-cost 6e-05 is reached, a cost of 7.5e-05 is spent" in done.stderr
-    again = gym(*ask_priced, "--max-cost", "0.00006")
-    assert (again.exit_code, mock_server.num_requests) == (6, 3)
+    assert (gym(*ask_priced, "--max-cost", "0.00006").exit_code, mock_server.num_requests) == (6, 3)
     gym(*ask_priced, "--max-cost", "1", exit_code=0)
 
 
@@ -139,8 +136,7 @@ def test_the_time_of_a_run_ends_it(ask, mock_server):
 )
 @pytest.mark.parametrize("value", ["nan", "inf", "-1"])
 def test_limits_are_numbers(ask, option, value):
-    done = gym(*ask, option, value, exit_code=2)
-    assert "is not a number" in done.stderr
+    assert "is not a number" in gym(*ask, option, value, exit_code=2).stderr
 
 
 @pytest.fixture
@@ -226,8 +222,7 @@ def test_what_failures_cost_is_counted(ask_in_turns, mock_server):
 
 def test_a_cost_without_prices_or_usage_is_unknown(ask, ask_priced, mock_server):
     """The cost is left out, never 0, without prices or when an answer lacks its usage."""
-    done = gym(*ask)
-    assert "cost" not in done.stdout
+    assert "cost" not in gym(*ask).stdout
     assert msgspec.json.decode(Path("run/metrics.json").read_bytes())["cost"] is None
     numbers = itertools.count()
 

@@ -106,8 +106,7 @@ def test_check_with_tasks(tmp_path):
     ],
 )
 def test_check_used_wrongly(working_folder, arguments, reason):
-    done = gym("check", *arguments, exit_code=2)
-    assert reason in done.stderr
+    assert reason in gym("check", *arguments, exit_code=2).stderr
 
 
 @pytest.mark.slow
@@ -153,6 +152,5 @@ def test_failed_check_says_how_to_look_at_it(working_folder):
         gym_line(collect.removeprefix("gym "), exit_code=0)
         assert "reward        0.5\n" in gym_line(show.removeprefix("gym ")).stdout
     assert show == "gym show runs/check-2"
-    roles = gym("check", BROKEN.format("Roleless"))
-    assert "--role judge=oracle" in roles.stderr
+    assert "--role judge=oracle" in gym("check", BROKEN.format("Roleless")).stderr
     assert gym("check", "wrong.py:Wrong", "--tasks", "t.jsonl", "--json").stderr == ""

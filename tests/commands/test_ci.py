@@ -210,8 +210,7 @@ def test_metrics_writes_a_table_of_tasks(run):
 )
 def test_wrong_options_are_refused(run, options, message):
     before = (run / "rollouts.jsonl").read_bytes()
-    done = gym("metrics", run, *options, exit_code=2)
-    assert message in done.stderr
+    assert message in gym("metrics", run, *options, exit_code=2).stderr
     assert (run / "rollouts.jsonl").read_bytes() == before
 
 
@@ -293,8 +292,7 @@ def test_collect_ends_as_its_gate(collect, gate, code):
     assert (f"gate          {gate}: " in done.stdout) == (code != 2)
     assert "files         run\n" in done.stdout
     assert gate in Path("summary.md").read_text(encoding="utf-8")
-    again = collect("--gate", gate, "--quiet", "--no-retry")
-    assert again.exit_code == code
+    assert collect("--gate", gate, "--quiet", "--no-retry").exit_code == code
 
 
 def test_collect_has_the_gates_in_json(collect):

@@ -139,8 +139,7 @@ def test_collect_quiet_says_nothing_on_stderr(ask):
     Path("sums.jsonl").write_text(
         Path("sums.jsonl").read_text().replace('"answer"', '"params":{"model":"n"},"answer"')
     )
-    done = gym(*ask, "--quiet", exit_code=0)
-    assert done.stderr == ""
+    assert gym(*ask, "--quiet", exit_code=0).stderr == ""
 
 
 def test_collect_quiet_says_nothing_of_what_an_environment_does_to_the_event_loop(ask):
@@ -209,8 +208,7 @@ def test_collect_selects(ask, mock_server):
     [("--temperature", "nan"), ("--top-p", "inf"), ("--param", "k=NaN"), ("--param", "k=\udcff")],
 )
 def test_collect_refuses_what_no_request_can_carry(ask, mock_server, option):
-    done = gym(*ask, *option, exit_code=2)
-    assert done.stderr.startswith(f"error: {option[0]} ")
+    assert gym(*ask, *option, exit_code=2).stderr.startswith(f"error: {option[0]} ")
     assert mock_server.num_requests == 0
     assert not Path("runs").exists()
 
@@ -218,8 +216,7 @@ def test_collect_refuses_what_no_request_can_carry(ask, mock_server, option):
 def test_collect_refuses_a_secret_among_the_parameters(ask, mock_server, monkeypatch):
     monkeypatch.setenv("MY_KEY", "sk-never-to-be-seen")
     line = (*ask, "--api-key-env", "MY_KEY", "--param", "user=sk-never-to-be-seen")
-    done = gym(*line, exit_code=2)
-    assert "never-to-be-seen" not in done.output
+    assert "never-to-be-seen" not in gym(*line, exit_code=2).output
     assert mock_server.num_requests == 0
 
 
@@ -328,15 +325,13 @@ def test_collect_takes_defaults_of_gym_toml(ask, mock_server):
 )
 def test_collect_names_the_place_of_a_wrong_default(ask, mock_server, text, problem):
     Path("gym.toml").write_text(f"[collect]\n{text}\n")
-    done = gym(*ask, exit_code=2)
-    assert problem in done.stderr
+    assert problem in gym(*ask, exit_code=2).stderr
     assert mock_server.num_requests == 0
     gym("collect", "--help", exit_code=0)
 
 
 def test_collect_has_an_option_for_every_default():
-    options = set(inspect.signature(collect).parameters)
-    assert set(CollectSettings.model_fields) <= options
+    assert set(CollectSettings.model_fields) <= set(inspect.signature(collect).parameters)
 
 
 def test_collect_with_a_template(ask, mock_server):
@@ -429,8 +424,7 @@ def test_collect_scores_pending_conversations_without_the_endpoint(ask, mock_ser
     Path("broken").touch()
     line = (*ask, "--env", "flaky.py:Flaky", "--out", "run")
     write_sums(Path("sums.jsonl"), 3, env="flaky")
-    first = gym(*line, exit_code=4)
-    assert "failures      3 VerifierError" in first.stdout
+    assert "failures      3 VerifierError" in gym(*line, exit_code=4).stdout
     Path("broken").unlink()
     gym(*line, exit_code=0)
     assert mock_server.num_requests == 3
@@ -625,5 +619,4 @@ def test_failures_outside_a_selection_do_not_count(ask, mock_server):
 )
 def test_collect_shows_an_address_that_is_none(ask, given, message):
     """The shell drops an empty value, so that the next option takes its place."""
-    done = gym(*ask[:2], "--base-url", given, "m", exit_code=2)
-    assert message in done.stderr
+    assert message in gym(*ask[:2], "--base-url", given, "m", exit_code=2).stderr

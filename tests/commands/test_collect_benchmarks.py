@@ -93,12 +93,10 @@ def test_a_narrower_selection_is_no_setting_of_the_whole_run(ask, mock_server):
     assert record("x")["remarks"] == ["the first 4 of 20 tasks"]
     gym(*one, exit_code=0)
     assert "remarks" not in record("x")
-    narrower = gym(*one, "-n", "4")
-    assert "settings differ from sums: 4 of 20 tasks have a score\n" in narrower.stdout
+    assert "settings differ from sums: 4 of 20 tasks have a score\n" in gym(*one, "-n", "4").stdout
     assert "remarks" not in record("x")
     # Settings are part of the identity.
-    other = gym(*one, "--temperature", "1")
-    assert (other.exit_code, mock_server.num_requests) == (2, 40)
+    assert (gym(*one, "--temperature", "1").exit_code, mock_server.num_requests) == (2, 40)
 
 
 def test_options_win_over_the_benchmark_and_that_over_gym_toml(ask):

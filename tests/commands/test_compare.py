@@ -93,8 +93,7 @@ def test_folders_of_any_name_are_compared(runs, tmp_path):
 
 
 def test_the_other_way_round_it_is_better(runs):
-    done = gym("compare", "worse", "base", exit_code=0)
-    assert "PASS: B is better than A" in done.stdout
+    assert "PASS: B is better than A" in gym("compare", "worse", "base", exit_code=0).stdout
 
 
 def test_strict_and_margin_decide_what_fails(runs):

@@ -70,8 +70,7 @@ def test_shows_tools_and_what_is_done(working_folder):
     assert "scored        2, left 82" in done.stdout
     assert '"name": "get_synonym_value"' in done.stdout
     assert {path.name: path.read_bytes() for path in Path("run").iterdir()} == before
-    mismatch = gym(*line, "--seed", "5", exit_code=2)
-    assert "made with other settings: seed" in mismatch.stderr
+    assert "made with other settings: seed" in gym(*line, "--seed", "5", exit_code=2).stderr
 
 
 def test_json_prints_one_object(ask, mock_server):

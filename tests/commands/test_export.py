@@ -148,8 +148,7 @@ def test_export_takes_token_ids_along(working_folder, name, tokens):
 )
 def test_export_refuses_what_makes_no_file(run, arguments, words):
     Path("x.jsonl").write_text("before")
-    done = gym("export", run, "-o", "x.jsonl", *arguments, exit_code=2)
-    assert words in done.stderr
+    assert words in gym("export", run, "-o", "x.jsonl", *arguments, exit_code=2).stderr
     assert Path("x.jsonl").read_text() == "before"
     assert len(list(Path().iterdir())) == 2
 

@@ -39,8 +39,7 @@ def test_init_begins_with_a_single_step(working_folder):
     ],
 )
 def test_init_used_wrongly(tmp_path, working_folder, arguments, reason):
-    done = gym("init", *arguments, exit_code=2)
-    assert reason in done.stderr
+    assert reason in gym("init", *arguments, exit_code=2).stderr
     assert list(tmp_path.iterdir()) == []
 
 

@@ -99,8 +99,7 @@ def test_shards_hold_each_task_once_whatever_is_beside_it(ask):
 
 
 def test_a_shard_says_what_it_is(ask):
-    done = gym(*ask, "--shard", "2/4", "--dry-run")
-    assert "\nshard         2/4\n" in done.stdout
+    assert "\nshard         2/4\n" in gym(*ask, "--shard", "2/4", "--dry-run").stdout
     gym(*ask, "--shard", "2/4", exit_code=0)
     (run,) = Path("runs").iterdir()
     assert run.name.endswith("-shard-2-of-4")
@@ -123,8 +122,7 @@ def test_another_shard_does_not_go_on_with_a_run(ask, first, second):
 
 @pytest.mark.parametrize("text", ["0/2", "3/2", "2"])
 def test_a_shard_that_there_is_not_is_refused(ask, text):
-    done = gym(*ask, "--shard", text, exit_code=2)
-    assert "--shard" in done.stderr
+    assert "--shard" in gym(*ask, "--shard", text, exit_code=2).stderr
 
 
 def test_a_shard_without_tasks_is_a_run_that_merges(ask, mock_server):

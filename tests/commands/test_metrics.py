@@ -166,8 +166,7 @@ def test_metrics_of_several_runs_shows_differences_and_what_was_set(run, mock_se
     text = gym("metrics", run, "other", "--by-task").stdout
     assert text.count("sum-5") == 2
     assert "clustered" not in text
-    shown = gym("metrics", run, "other", "--k", "2").stdout
-    assert shown.count("\npass^2 ") == 2
+    assert gym("metrics", run, "other", "--k", "2").stdout.count("\npass^2 ") == 2
 
 
 def test_metrics_of_several_environments(working_folder):
@@ -199,8 +198,7 @@ def test_metrics_of_a_bare_file(run):
 
 def test_metrics_warns_where_nothing_is_scored(run):
     (run / "rollouts.jsonl").unlink()
-    done = gym("metrics", run, exit_code=0)
-    assert done.stderr == "warning: run: nothing is scored\n"
+    assert gym("metrics", run, exit_code=0).stderr == "warning: run: nothing is scored\n"
 
 
 def test_metrics_of_a_run_that_cannot_be_written(run):
@@ -258,8 +256,7 @@ def test_metrics_lets_no_name_pass_for_a_line_of_ours(run):
     line |= {"components": {forged: 1.0}, "answer": forged, "attempt": 0}
     others = [{**line, "task_id": "y"}, {**line, "attempt": 1, "reward": 0.0}]
     Path("r.jsonl").write_bytes(b"\n".join(msgspec.json.encode(x) for x in (line, *others)))
-    done = gym("metrics", "r.jsonl", "--by-task", exit_code=0)
-    assert "\nmean reward 1" not in done.stdout
+    assert "\nmean reward 1" not in gym("metrics", "r.jsonl", "--by-task", exit_code=0).stdout
 
 
 def test_metrics_says_how_certain_the_numbers_are(run):
@@ -513,9 +510,7 @@ def test_metrics_says_what_of_the_recorded_tokens_can_be_trained(tmp_path):
         for name, one in {"all": found, **found["environments"]}.items()
     }
     assert numbers == {"all": [7, 4, 2, 1], "e": [6, 4, 1, 1], "other": [1, 0, 1, 0]}
-    stored = msgspec.json.decode((run / "metrics.json").read_bytes())
-    assert stored["tokens"] == found["tokens"]
-    page = gym("metrics", run, "--markdown", "-").stdout
-    assert "| sampled ids | 18, 2 (11.1%) masked" in page
+    assert msgspec.json.decode((run / "metrics.json").read_bytes())["tokens"] == found["tokens"]
+    assert "| sampled ids | 18, 2 (11.1%) masked" in gym("metrics", run, "--markdown", "-").stdout
     (run / "tokens.jsonl").unlink()
     assert msgspec.json.decode(gym("metrics", run, "--json").stdout)["tokens"] is None

@@ -72,8 +72,7 @@ def test_report_ends_as_its_gates_do(run, gate, code, word):
     done = gym("report", run, "-o", "page.html", "--gate", gate)
     assert done.exit_code == code
     assert f"{gate}: {word}" in done.stdout
-    page = Page(Path("page.html").read_text())
-    assert f"{word} {gate}: it is " in page.text
+    assert f"{word} {gate}: it is " in Page(Path("page.html").read_text()).text
 
 
 def test_report_of_a_gate_that_cannot_be_judged_says_so(run):
@@ -91,8 +90,7 @@ def test_report_of_no_gate_writes_nothing(run):
 
 def test_report_slices_by_fields_of_tasks(run):
     gym("report", run, "-o", "page.html", "--by", "category", exit_code=0)
-    page = Page(Path("page.html").read_text())
-    assert "Mean reward of quiz by category" in page.text
+    assert "Mean reward of quiz by category" in Page(Path("page.html").read_text()).text
 
 
 def test_report_is_written_anew(run):

@@ -38,8 +38,7 @@ def test_collect_asks_the_model_of_an_address(ask, mock_server):
 
 
 def test_collect_looks_up_the_model_that_an_address_serves(ask, mock_server):
-    done = gym(*ask, "--role", f"judge={mock_server.base_url}", exit_code=0)
-    assert "(mock)" in done.stdout
+    assert "(mock)" in gym(*ask, "--role", f"judge={mock_server.base_url}", exit_code=0).stdout
 
 
 def test_collect_takes_roles_and_prices_of_gym_toml(ask, mock_server, monkeypatch):
@@ -111,8 +110,7 @@ def test_collect_takes_parameters_of_roles(ask, mock_server):
     ],
 )
 def test_collect_refuses_options_that_mean_nothing(ask, option, value, message):
-    done = gym(*ask, option, value, exit_code=2)
-    assert message in done.stderr
+    assert message in gym(*ask, option, value, exit_code=2).stderr
 
 
 def test_verify_takes_the_roles_of_the_run(ask, mock_server):

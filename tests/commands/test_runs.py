@@ -155,5 +155,4 @@ def test_runs_shows_nothing_unescaped(made):
     change("runs/a/run.json", model=HOSTILE, identity=identity)
     Path("runs/a").rename(f"runs/{HOSTILE.replace('/', '')}")
     for more in ((), ("--json",)):
-        done = gym("runs", *more, exit_code=0)
-        assert not set(UNSAFE) & set(done.output)
+        assert not set(UNSAFE) & set(gym("runs", *more, exit_code=0).output)

@@ -51,8 +51,7 @@ def test_each_model_has_a_run_and_a_summary(ask, mock_server):
     assert head.split()[:4] == ["run", "date", "model", "scored"]
     assert (first.split()[0], first.split()[3:5]) == ("x/a", ["a", "10/10"])
     assert (second.split()[0], second.split()[-1]) == ("x/b", "+0.000")
-    again = gym(*ask)
-    assert (again.exit_code, mock_server.num_requests) == (0, 20)
+    assert (gym(*ask).exit_code, mock_server.num_requests) == (0, 20)
     # Each is an ordinary run, which a command for its model alone resumes.
     alone = (*ask[:2], "--model", "a", *ask[6:8], "--out", "x/a")
     assert "all 10 attempts are already scored" in gym(*alone).stderr
@@ -165,8 +164,7 @@ def test_models_of_the_command_share_the_limits_of_an_address(ask, mock_server):
     ],
 )
 def test_models_that_cannot_be_collected_together_are_refused(ask, mock_server, options, message):
-    done = gym(*ask, *options, exit_code=2)
-    assert message in done.stderr
+    assert message in gym(*ask, *options, exit_code=2).stderr
     assert mock_server.num_requests == 0
     assert not Path("x").exists()
 

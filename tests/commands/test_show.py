@@ -252,8 +252,7 @@ def test_show_of_a_run_of_one_attempt_needs_no_id(sums):
     ],
 )
 def test_show_used_wrongly(sums, arguments, reason):
-    done = gym("show", sums, *arguments, exit_code=2)
-    assert reason in done.stderr
+    assert reason in gym("show", sums, *arguments, exit_code=2).stderr
 
 
 def test_show_of_an_attempt_that_waits_says_why(run, mock_server):

@@ -88,8 +88,7 @@ def test_verify_says_what_changes_do_to_every_number(run):
     assert (report["num_fail_to_pass"], report["num_pass_to_fail"]) == (1, 0)
     flips = report["environments"]["arithmetic"]
     assert flips["reasons"]["correct -> correct"]["num_fail_to_pass"] == 1
-    effect = flips["effects"]["mean_reward"]
-    assert effect["difference"]["interval"]["method"] == "t"
+    assert flips["effects"]["mean_reward"]["difference"]["interval"]["method"] == "t"
 
 
 def test_verify_says_what_changed_in_each_environment(run, monkeypatch):
@@ -129,8 +128,7 @@ def test_verify_json(run):
 
 
 def test_verify_writes_a_run(run):
-    done = gym("verify", run, "--out", "again")
-    assert done.stdout.endswith("files         again\n")
+    assert gym("verify", run, "--out", "again").stdout.endswith("files         again\n")
     gym("metrics", "again", exit_code=0)
     assert len(lines_of(Path("again/rollouts.jsonl"))) == 6
 

@@ -372,8 +372,7 @@ def test_value_farther_from_the_bound_needs_fewer_tasks():
 def test_both_ends_of_a_chain_are_decided():
     one = needs("mean_reward >= 0.41").tasks_needed
     other = needs("mean_reward <= 0.56").tasks_needed
-    both = needs("0.41 <= mean_reward <= 0.56").tasks_needed
-    assert both == max(one, other)
+    assert needs("0.41 <= mean_reward <= 0.56").tasks_needed == max(one, other)
 
 
 def test_one_failing_end_decides_a_chain():

@@ -176,8 +176,7 @@ def test_strict_mean_reward_is_that_of_both_runs(found, more):
     ],
 )
 def test_rewards_that_can_be_negative_have_no_strict_mean(facts, rewards):
-    effects = effects_of([[rewards]], facts)
-    assert effects.keys() == {"mean_reward", "micro_mean_reward", "avg@1"}
+    assert effects_of([[rewards]], facts).keys() == {"mean_reward", "micro_mean_reward", "avg@1"}
 
 
 def test_one_task_has_no_interval():
@@ -189,8 +188,7 @@ def test_one_task_has_no_interval():
 def test_no_end_of_an_interval_lies_beyond_the_range():
     found = [[(0.0, 1.0)], [(0.0, 1.0)], [(0.0, 0.5)]]
     assert effects_of(found)["mean_reward"].difference.interval.high == 1.0
-    unknown = effects_of(found, EnvironmentFacts())["mean_reward"]
-    assert unknown.difference.interval.high > 1.0
+    assert effects_of(found, EnvironmentFacts())["mean_reward"].difference.interval.high > 1.0
 
 
 def test_pass_at_k_is_over_tasks_with_k_attempts():
@@ -294,8 +292,7 @@ def value_of(name, rewards, threshold):
     ],
 )
 def test_value_of_a_task(name, values, expected):
-    found = value_of(name, values, 1.0)
-    assert found == (None if expected is None else pytest.approx(expected))
+    assert value_of(name, values, 1.0) == (None if expected is None else pytest.approx(expected))
 
 
 def test_success_needs_a_threshold():

@@ -101,8 +101,7 @@ def test_equal_attempts_of_few_tasks_do_not_look_certain():
 def test_more_is_known_of_more_attempts_and_of_repeats():
     bound = [half_width(FixedTasksScore(0.7, size)) for size in (10, 100, 1000)]
     assert bound == sorted(bound, reverse=True)
-    known = half_width(FixedTasksScore(0.7, 1000, 0.7 * 0.3 / 1000 / 10))
-    assert known < bound[-1] / 2
+    assert half_width(FixedTasksScore(0.7, 1000, 0.7 * 0.3 / 1000 / 10)) < bound[-1] / 2
     assert half_width(FixedTasksScore(0.7, 1000, 1.0)) == bound[-1]
 
 

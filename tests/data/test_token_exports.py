@@ -113,8 +113,7 @@ def test_openenv_reads_the_traces(tmp_path):
     )
     plays = [(with_tools(str(n)), answers) for n, answers in enumerate((TWO, FORKED, CHANGED))]
     for row in export("openenv", write_token_run(tmp_path / "run", plays)).rows:
-        trace = training.TrainingTrace.model_validate(row["trace"])
-        assert len(trace.turns) == 2
+        assert len(training.TrainingTrace.model_validate(row["trace"]).turns) == 2
 
 
 def test_a_call_that_cannot_be_trained_on_is_skipped(tmp_path):

@@ -220,8 +220,7 @@ def test_rendered_rows_are_the_same_tasks(tmp_path, rows, prompt):
     assert len(expected) == 2 * len(rows)
     assert tasks_of(written(tmp_path / "plain.jsonl", rendered)) == expected
     assert not any("responses_create_params" in row or "agent_ref" in row for row in rendered)
-    again = rendered_rows(tmp_path / "plain.jsonl")
-    assert list(again) == rendered
+    assert list(rendered_rows(tmp_path / "plain.jsonl")) == rendered
 
 
 JSON = st.recursive(

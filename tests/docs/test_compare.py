@@ -53,8 +53,7 @@ def test_command_prints_what_is_shown(tmp_path, working_folder):
     asked = {"model": "gpt-b", "sampling": {"temperature": 0.7}}
     write_run(tmp_path / "new", rollouts("new", -0.03, **asked))
     [(command, shown)] = shown_commands(TEXT)
-    done = gym_line(command.removeprefix("gym "), exit_code=5)
-    assert done.stdout.splitlines() == shown
+    assert gym_line(command.removeprefix("gym "), exit_code=5).stdout.splitlines() == shown
 
 
 def test_exit_codes_are_those_of_the_verdicts():
@@ -67,8 +66,7 @@ def test_exit_codes_are_those_of_the_verdicts():
     [("drift", get_args(DriftKind)), ("`test`", get_args(TestName)), ("change", get_args(Change))],
 )
 def test_tables_name_what_there_is(head, names):
-    named = table_names(head, TEXT)
-    assert set(named) == set(names)
+    assert set(table_names(head, TEXT)) == set(names)
 
 
 def test_options_are_all_described():

@@ -28,8 +28,7 @@ def test_every_kind_of_difference_is_told():
 
 
 def test_the_limits_are_those_of_the_code():
-    found = re.search(r"A record of more than (\d+) MB", PAGE)
-    assert int(found[1]) << 20 == MAX_RECORD_BYTES
+    assert int(re.search(r"A record of more than (\d+) MB", PAGE)[1]) << 20 == MAX_RECORD_BYTES
     code = script("conversation.js")
     first, last = (int(re.search(rf"const {name} = (\d+);", code)[1]) for name in ("FIRST", "LAST"))
     assert f"the first {first} messages and the last {last}" in " ".join(PAGE.split())

@@ -69,8 +69,7 @@ def test_architecture_shows_every_room(write: ModuleType) -> None:
     packages = {path.parent.name for path in (write.ROOT / "gymcli").glob("*/__init__.py")}
 
     assert packages <= {*re.findall(r"\| `(\w+)/` \|", text)}
-    picture = text.partition("```text")[2].partition("```")[0]
-    assert packages <= {*re.findall(r"\w+", picture)}
+    assert packages <= {*re.findall(r"\w+", text.partition("```text")[2].partition("```")[0])}
 
 
 def test_architecture_names_places_that_exist(write: ModuleType) -> None:

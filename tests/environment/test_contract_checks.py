@@ -183,8 +183,7 @@ def test_a_hook_must_take_what_it_is_given(source, words):
     ],
 )
 def test_a_hook_or_a_tool_that_can_be_called_is_accepted(source):
-    environment = written(source)
-    assert list(environment.method_tools()) == (["add"] if "'Add it.'" in source else [])
+    assert list(written(source).method_tools()) == (["add"] if "'Add it.'" in source else [])
 
 
 @pytest.mark.parametrize(

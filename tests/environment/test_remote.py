@@ -178,8 +178,7 @@ def test_tool_answers_of_any_status_are_results():
 
 def test_tool_answer_that_is_no_utf_8_is_read():
     server = ResourcesServer(faults={"/get_counter_value": (500, b"caf\xe9")})
-    rollout = counted(server)
-    assert results(rollout)[1] == "caf\ufffd"
+    assert results(counted(server))[1] == "caf\ufffd"
 
 
 @pytest.mark.parametrize("arguments", ["{", "[4]", '"{}"', "null"])
@@ -323,8 +322,7 @@ async def test_reverify_mode_is_what_the_server_says(mode):
     expected = mode or "unknown"
     async with ResourcesServer(mode=mode) as server:
         assert await reverify_mode(server.base_url) == expected
-    rollout = counted(ResourcesServer(mode=mode))
-    assert rollout.final_state["reverify_mode"] == expected
+    assert counted(ResourcesServer(mode=mode)).final_state["reverify_mode"] == expected
 
 
 def test_reverify_mode_of_no_server():
@@ -489,8 +487,7 @@ def test_game_reads_observations_that_are_no_text():
 def test_game_on_a_server_that_seeds_as_well():
     """If `/seed_session` exists as well, an option selects the dialect."""
     server = GameServer(faults={"/seed_session": (200, "{}")})
-    rollout = game(server, says("5"), protocol="gymnasium")
-    assert rollout.reward == 1.0
+    assert game(server, says("5"), protocol="gymnasium").reward == 1.0
     assert server.paths() == ["/reset", "/step"]
 
 
@@ -504,8 +501,7 @@ def test_game_step_is_not_sent_again():
 
 def test_game_step_that_the_server_knows_again_is_sent_again():
     server = GameServer(faults={"/step": 2}, info={"supports_step_idempotency": True})
-    rollout = game(server, says("1"), says("5"))
-    assert rollout.reward == 1.5
+    assert game(server, says("1"), says("5")).reward == 1.5
     first, again, last, second = (b["_ng_step_request_id"] for b in server.bodies("/step"))
     assert first == again == last != second
 
@@ -525,8 +521,7 @@ def test_game_is_closed_where_the_server_wants_it():
 
 def test_game_is_closed_after_a_failure():
     server = GameServer(info={"supports_explicit_close": True}, faults={"/step": (500, "oh")})
-    error = failed_game(server, says("5"))
-    assert str(error).endswith("/step: status 500: oh")
+    assert str(failed_game(server, says("5"))).endswith("/step: status 500: oh")
     assert server.paths()[-1] == "/close"
 
 
@@ -811,8 +806,7 @@ def test_the_seed_goes_along():
             seen.append(request.headers.get(SEED_HEADER))
             return await super()._answer(request, session_id, body)
 
-    record = play_counter(Watched(), says("x"))
-    assert set(seen) == {str(record.seed)}
+    assert set(seen) == {str(play_counter(Watched(), says("x")).seed)}
 
 
 @pytest.mark.parametrize(

@@ -142,8 +142,7 @@ def test_rating_is_the_judge_s_own_when_it_quotes_the_conversation(text):
     reward = RewardModel(template="{conversation}")
     message = Message(role="assistant", content=text)
     assert asyncio.run(reward.score(model, [message])) == 2.5
-    silent = Scripted(lambda prompt: prompt)
-    assert asyncio.run(reward.score(silent, [message])) is None
+    assert asyncio.run(reward.score(Scripted(lambda prompt: prompt), [message])) is None
 
 
 def _written(first, second, ranking):
@@ -168,8 +167,7 @@ def test_compare_asks_with_a_schema():
 def test_compare_shows_the_principle_in_a_template_of_its_own():
     model = Scripted(["?"])
     judge = PairwiseJudge(template="{principle}|{response_1}|{response_2}|{history}")
-    found = asyncio.run(judge.compare(model, [], "{history}", "b", principle="Be brief."))
-    assert found == DRAW
+    assert asyncio.run(judge.compare(model, [], "{history}", "b", principle="Be brief.")) == DRAW
     assert model.asked[0].prompt == "Be brief.|{history}|b|"
 
 

@@ -111,8 +111,7 @@ def test_parameters_are_a_valid_schema_that_takes_what_parse_takes():
     made = Tool(function)
     jsonschema.Draft202012Validator.check_schema(made.parameters)
     text = '{"box": {"size": 2, "corner": {"title": "here"}}, "names": ["n"]}'
-    parsed = made.parse(text)
-    assert parsed == {"box": Box(2, Point(title="here")), "names": ["n"], "mode": "a"}
+    assert made.parse(text) == {"box": Box(2, Point(title="here")), "names": ["n"], "mode": "a"}
     assert made.parameters["required"] == ["box", "names"]
 
 

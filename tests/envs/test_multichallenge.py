@@ -102,8 +102,7 @@ def test_verify_makes_one_reward_of_the_items(said, rewards, reason):
         rollout, _ = judged(replied(*rubric), *said, aggregation=aggregation)
 
         assert rollout.reward == pytest.approx(reward), aggregation
-        num_passed = round(3 * rewards["mean"])
-        assert rollout.metrics == {"num_passed": num_passed, "num_total": 3.0}
+        assert rollout.metrics == {"num_passed": round(3 * rewards["mean"]), "num_total": 3.0}
         assert rollout.details["reason"] == f"{reason}_passed"
 
 

@@ -274,8 +274,7 @@ def test_verify_runs_no_answer_as_a_program(tmp_path, name, gold, metadata, text
     values = {"call": call, "text": repr(call)}
     filled = {key: value.format(**values) for key, value in metadata.items()}
 
-    rollout = judged(name, gold, text.format(**values), **filled)
-    assert rollout.reward <= 0.01
+    assert judged(name, gold, text.format(**values), **filled).reward <= 0.01
     assert not touched.exists()
 
 

@@ -91,8 +91,7 @@ def test_verify_always_rates_an_answer(message, text):
 @pytest.mark.parametrize("words", ["2.5", "none"])
 def test_verify_says_that_there_is_no_answer(words):
     """Whatever the reward model makes of it."""
-    model = Scripted([f"[[{words}]]"] * 2)
-    assert rated(" ", model).details == {"reason": "no_answer"}
+    assert rated(" ", Scripted([f"[[{words}]]"] * 2)).details == {"reason": "no_answer"}
 
 
 @pytest.mark.parametrize(

@@ -569,8 +569,7 @@ def test_tasks_have_right_answers(rows):
             if match := re.match(pattern, question):
                 assert solve(*match.groups()) == row["expected_answer"], question
                 num_solved += 1
-    named = sum("capital of which state" in row["prompt"] for row in rows)
-    assert num_solved + named == len(rows)
+    assert num_solved + sum("capital of which state" in row["prompt"] for row in rows) == len(rows)
 
 
 def test_tasks_give_nothing_for_a_number_that_is_near(rows):

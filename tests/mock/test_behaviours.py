@@ -42,8 +42,7 @@ def test_scripted_list_goes_by_turn():
 
 
 def test_scripted_mapping_goes_by_last_user_message():
-    behave = scripted({"red": ["stop"], "green": ["go"]})
-    assert behave(conversation("the light is green")) == "go"
+    assert scripted({"red": ["stop"], "green": ["go"]})(conversation("the light is green")) == "go"
 
 
 @pytest.mark.parametrize("texts", [("blue",), ("red", "stop", "red")])

@@ -11,7 +11,7 @@ import pytest
 
 from gymcli.errors import UsageError
 from gymcli.mock import MockServer, Outage, fixed, serve
-from tests.mock.talking import CHAT, chat, on_both_loops, post, raw, run_on, talk, talking
+from tests.mock.talking import CHAT, chat, on_both_loops, post, raw, run_on, talk
 
 
 async def refused(server: MockServer) -> bool:
@@ -275,8 +275,7 @@ def test_listener_names_an_address_that_is_taken(loop):
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="needs IPv6")
 def test_base_url_of_ipv6_has_brackets():
-    server = MockServer(fixed("x"), host="::1", port=8080)
-    assert server.base_url == "http://[::1]:8080/v1"
+    assert MockServer(fixed("x"), host="::1", port=8080).base_url == "http://[::1]:8080/v1"
 
 
 @on_both_loops

@@ -20,8 +20,7 @@ CALLING = MockAnswer(text="I add.", tool_calls=[("add", {"a": 2, "b": 3})])
 
 @given(st.text(), st.text())
 def test_ids_are_the_text_and_go_on_after_a_line(text, more):
-    ids = encode(text, parse_special=False)
-    assert decode(ids) == text
+    assert decode(encode(text, parse_special=False)) == text
     assert decode(encode(text + more)) == (text + more).replace("<|im_start|>", "").replace(
         "<|im_end|>", ""
     )

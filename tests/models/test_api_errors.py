@@ -120,8 +120,7 @@ def test_answer_retries_until_it_is_there(fault, stream):
     failed = MockAnswer(text="x", fault="reset") if fault == "reset" else MockAnswer(body='{"id"')
     kind = "EndpointConnectionError" if fault == "reset" else "InvalidAnswerError"
     behaviour = in_order(failed, refusal_of(503, "busy"), failed, "at last")
-    answer = ask(behaviour, request := hello(), stream=stream)
-    assert answer.message.text == "at last"
+    assert ask(behaviour, request := hello(), stream=stream).message.text == "at last"
     assert request.tries.retries == {kind: 2, "ServerError": 1}
 
 
@@ -408,8 +407,7 @@ def test_one_line_never_shows_a_secret(before, secret, after):
 
 def test_one_line_redacts_before_it_cuts():
     secret = "sk-" + "a" * 40
-    text = one_line("x" * 290 + secret, [secret])
-    assert "sk-" not in text
+    assert "sk-" not in one_line("x" * 290 + secret, [secret])
 
 
 def test_one_line_shows_no_part_of_a_secret_where_it_stops_reading():
@@ -629,8 +627,7 @@ def test_signs_of_a_stall():
 
 def test_signs_of_a_stream_that_stands_still():
     stall = scripted([MockAnswer(text="x", fault="stall")])
-    error = failure(stall, max_attempts=1, stream=True, idle_timeout=0.05)
-    assert signs(error) == ["silence"]
+    assert signs(failure(stall, max_attempts=1, stream=True, idle_timeout=0.05)) == ["silence"]
 
 
 def test_signs_of_a_reset_before_an_answer():

@@ -101,8 +101,7 @@ def test_every_finish_reason_with_and_without_text_and_tokens(is_streamed: bool,
         for word in words if not is_streamed else filter(None, words):
             for count, usage in COUNTS.items():
                 with subtests.test(word=word, text=True, count=count):
-                    found = read(word, {"content": "4"}, usage, is_streamed=is_streamed)
-                    assert found == with_text
+                    assert read(word, {"content": "4"}, usage, is_streamed=is_streamed) == with_text
             for expected, (count, usage) in zip(without_text, COUNTS.items(), strict=True):
                 for content in (None, "", " \n"):
                     with subtests.test(word=word, text=content, count=count):
@@ -334,8 +333,7 @@ def test_finished_answer_keeps_parts_that_are_not_text() -> None:
         {"type": "text", "text": "<think>a"},
         {"type": "image_url", "image_url": {"url": "u"}},
     ]
-    message = message_of(parts, refusal="no")
-    assert message == Message(role="assistant", content=parts, refusal="no")
+    assert message_of(parts, refusal="no") == Message(role="assistant", content=parts, refusal="no")
 
 
 def test_finished_answer_without_text_is_empty_or_calls_tools() -> None:
@@ -349,5 +347,4 @@ def test_finished_answer_without_text_is_empty_or_calls_tools() -> None:
 )
 def test_finished_answer_of_a_message_with_calls(word: str, finish: FinishReason) -> None:
     calls = [CallParts("i", "f", "")]
-    answer = finished_answer({}, word, content="", calls=calls, usage=Usage())
-    assert answer.finish_reason == finish
+    assert finished_answer({}, word, content="", calls=calls, usage=Usage()).finish_reason == finish

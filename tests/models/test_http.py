@@ -323,8 +323,7 @@ async def test_conversation_sends_back_what_the_endpoint_wants_back(listed):
 
 def test_answer_that_was_aborted_is_asked_for_again():
     aborted = MockAnswer(text="It", finish_reason="abort", usage=Usage(completion_tokens=3))
-    answer = ask(in_order(aborted, "hi"), request := hello())
-    assert answer.message.text == "hi"
+    assert ask(in_order(aborted, "hi"), request := hello()).message.text == "hi"
     assert request.tries == Tries(retries={"ServerError": 1}, usage=Usage(completion_tokens=3))
 
 
@@ -563,8 +562,7 @@ def test_answer_bounds_what_it_reads(endless, message):
 def test_answer_that_is_too_large_is_asked_for_again():
     many = '{"choices": [' + "{}," * 2**20 + "{}]}"
     request = hello()
-    answer = ask(in_order(MockAnswer(body=many), "fewer"), request)
-    assert answer.message.text == "fewer"
+    assert ask(in_order(MockAnswer(body=many), "fewer"), request).message.text == "fewer"
     assert request.tries.retries == {"InvalidAnswerError": 1}
 
 

@@ -65,8 +65,7 @@ def test_bucket_lets_no_minute_have_more(per_minute, num):
 def test_bucket_wastes_nothing(per_minute, amounts):
     *before, _ = amounts
     last = passed_at(per_minute, amounts)[-1]
-    largest = max(amounts)
-    assert last <= (sum(before) + largest) / (per_minute / 60) + 1
+    assert last <= (sum(before) + max(amounts)) / (per_minute / 60) + 1
 
 
 def test_bucket_lets_more_than_it_holds_pass_when_nothing_is_owed():
@@ -131,8 +130,7 @@ def test_limit_finds_an_unknown_capacity(capacity):
     num_refused, busy = ask_many(limit, capacity, 100 * capacity)
     assert sum(busy) / len(busy) > 0.95 * capacity
     assert num_refused < 400  # about one in a window after the capacity is found
-    settled = ask_many(limit, capacity, 50 * capacity)[0]
-    assert settled <= 80
+    assert ask_many(limit, capacity, 50 * capacity)[0] <= 80
 
 
 def test_limit_starts_at_the_ceiling_and_stays_there():

@@ -478,8 +478,7 @@ async def score_nobody(cls, rollouts, context):
     ],
 )
 def test_waits_to_score(attributes, roles, expected):
-    environment = type("Made", (Environment,), attributes)
-    assert waits_to_score(environment, roles) is expected
+    assert waits_to_score(type("Made", (Environment,), attributes), roles) is expected
 
 
 @pytest.mark.parametrize("is_closed", [True, False])

@@ -237,8 +237,7 @@ def test_streamed_answers_are_equal_to_whole_ones(
     data: st.DataObject, message: Message, finish: str, usage: dict[str, int]
 ) -> None:
     events = data.draw(chunked(message, finish, usage))
-    whole = answered(CHAT, chat_body(message, finish, usage))
-    assert CHAT.answer(CHAT.assemble(events)) == whole
+    assert CHAT.answer(CHAT.assemble(events)) == answered(CHAT, chat_body(message, finish, usage))
 
 
 @given(turns, finishes, usages)

@@ -70,8 +70,7 @@ def test_load_settings_reads_everything(tmp_path):
         prices = {prompt = 0.5, completion = 1.5}
         """,
     )
-    big = load_settings(path).models["big"]
-    assert big.limits == EndpointLimits(requests_per_minute=100)
+    assert load_settings(path).models["big"].limits == EndpointLimits(requests_per_minute=100)
     endpoint = resolve_endpoint(
         "big",
         base_url=None,

@@ -202,5 +202,4 @@ def test_read_rollout_takes_the_score_of_their_verifier():
 
 def test_read_rollout_has_no_reward_where_their_verifier_failed():
     """Their judge's failure comes with a reward of 0 that means nothing."""
-    rollout = read(said("B"), reward=0.0, _ng_failure_class="judge_failed")
-    assert rollout.reward is None
+    assert read(said("B"), reward=0.0, _ng_failure_class="judge_failed").reward is None

@@ -218,8 +218,7 @@ def test_verdict_fields_leaves_out_the_echo():
         "extracted_answer": None,
         "judge": None,
     }
-    found = verdict_fields(answer, row)
-    assert found == {"reward": 1.0, "changed": 2, "extracted_answer": None}
+    assert verdict_fields(answer, row) == {"reward": 1.0, "changed": 2, "extracted_answer": None}
 
 
 def test_score_of_sorts_what_the_server_said():

@@ -163,8 +163,7 @@ def test_worker_asks_no_judge_before_the_conversation_is_on_disk(start, mock_ser
     endpoint = Endpoint(base_url=mock_server.base_url, model="j")
     worker = start("Asking", judges=Judges({"judge": endpoint}), counts_spending=True)
     reports = worker.steps(Orders([worker.played("a")], is_last=True))
-    saved = msgspec.json.decode(next(reports).saved[0], type=Rollout)
-    assert saved.last_text == "gold"
+    assert msgspec.json.decode(next(reports).saved[0], type=Rollout).last_text == "gold"
     report = next(reports)
     assert (report.saved, report.verdicts, report.outcomes) == ([], [], [])
     assert mock_server.num_requests == 0

@@ -161,8 +161,7 @@ def test_joined_cluster_resumes_local_run_and_is_resumed(
     ray = ("--engine", "ray", "--address", ray_address, "--workers", "1", "--concurrency", "2")
     gym(*collect(mock_server, "--limit", "5"), exit_code=0)
     gym(*collect(mock_server, *ray, "--max-tokens-total", "60", "--grace", "60"), exit_code=6)
-    there = records_of(OUT / "rollouts.jsonl")
-    assert 5 < len(there) < 24
+    assert 5 < len(records_of(OUT / "rollouts.jsonl")) < 24
     gym(*collect(mock_server), exit_code=0)
     assert len(records_of(OUT / "rollouts.jsonl")) == 24
     assert len(Path("played").read_text().splitlines()) == 24

@@ -100,8 +100,7 @@ def test_a_kill_loses_only_what_was_in_flight(model, name):
     # Requests 7 to 9 are in flight, and never answered, when the kill comes.
     model.hold_from(7)
     arguments = collect_arguments(WORLDS[name], SELECTION)
-    ended = run_stopped(arguments, model, num=9, number=signal.SIGKILL)
-    assert ended.exit_code == -signal.SIGKILL
+    assert run_stopped(arguments, model, num=9, number=signal.SIGKILL).exit_code == -signal.SIGKILL
     assert not errors()
     check_the_rest(name, model)
 

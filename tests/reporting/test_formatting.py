@@ -26,8 +26,7 @@ from gymcli.reporting.formatting import (
 def test_plain_text_is_what_xml_takes(text):
     fit = plain(text, 100)
     assert len(fit) <= 100
-    root = ET.fromstring(f"<a>{fit.replace('&', '').replace('<', '')}</a>".encode())
-    assert root.tag == "a"
+    assert ET.fromstring(f"<a>{fit.replace('&', '').replace('<', '')}</a>".encode()).tag == "a"
 
 
 def test_plain_text_stays():

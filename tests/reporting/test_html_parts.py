@@ -100,8 +100,7 @@ def test_plotly_takes_the_figure(name):
     """Unknown properties are refused by plotly."""
     graph_objects = pytest.importorskip("plotly.graph_objects", reason="needs the extra `report`")
     given = FIGURES[name]
-    figure = graph_objects.Figure(given)
-    assert len(figure.data) == len(given["data"])
+    assert len(graph_objects.Figure(given).data) == len(given["data"])
 
 
 def test_a_band_is_drawn_where_both_its_ends_are_known():
@@ -147,8 +146,7 @@ def test_ranges_reach_to_the_ends_of_intervals():
 
 
 def test_labels_are_short_and_distinct():
-    labels = distinct_labels(["x" * 50, "x" * 60, "y"])
-    assert labels == [f"{'x' * 39}…", f"{'x' * 39}… (2)", "y"]
+    assert distinct_labels(["x" * 50, "x" * 60, "y"]) == [f"{'x' * 39}…", f"{'x' * 39}… (2)", "y"]
 
 
 def test_a_sample_is_the_same_every_time():

@@ -197,8 +197,7 @@ def test_a_task_keeps_its_width_in_a_narrow_window(run, watched_page):
     with shown(run) as server:
         page = open_at(watched, server)
         page.set_viewport_size({"width": 800, "height": 600})
-        cell = page.wait_for_selector("td.task")
-        assert cell.bounding_box()["width"] >= 140
+        assert page.wait_for_selector("td.task").bounding_box()["width"] >= 140
 
 
 def test_a_rollout_is_a_conversation_with_its_score(run, watched_page):

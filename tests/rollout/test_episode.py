@@ -293,8 +293,7 @@ def test_play_counts_no_waiting_in_line_as_time_of_the_episode():
     """An hour of an outage must not end an episode and score it as unfinished."""
     environment, _ = world()
     plan = msgspec.structs.replace(plan_of(environment), limits=EpisodeLimits(max_seconds=0.1))
-    rollout = asyncio.run(play(plan, Patient(0.3)))
-    assert rollout.stop_reason == "done"
+    assert asyncio.run(play(plan, Patient(0.3))).stop_reason == "done"
 
 
 def test_play_cuts_off_a_request_that_waited_before():
@@ -418,8 +417,7 @@ def test_play_records_what_was_asked_for():
     assert (rollout.sampling, rollout.env_options) == ({"temperature": 0}, {"depth": 4})
     assert rollout.seed == attempt_seed(7, "t", 3)
     assert rollout.reward is None
-    line = msgspec.json.encode(rollout)
-    assert msgspec.json.decode(line, type=Rollout) == rollout
+    assert msgspec.json.decode(msgspec.json.encode(rollout), type=Rollout) == rollout
 
 
 @pytest.mark.parametrize("sends_seed", [False, True])
@@ -702,8 +700,7 @@ def test_an_unrequested_cancellation_fails_in_its_own_phase():
 
 
 def test_a_failure_precedes_that_of_a_failing_close():
-    failure = failed(Scripted(ServerError("503")), fails_in="close")
-    assert isinstance(failure.error, ServerError)
+    assert isinstance(failed(Scripted(ServerError("503")), fails_in="close").error, ServerError)
 
 
 def test_a_failure_precedes_that_of_a_slow_close(caplog):
@@ -810,8 +807,7 @@ def test_play_counts_no_media_as_text():
         ),
         Message(role="assistant", content="x", logprobs={"content": [media]}),
     ]
-    rollout = played(Scripted(says()), steps=[Step(messages), Step([])])
-    assert rollout.stop_reason == "done"
+    assert played(Scripted(says()), steps=[Step(messages), Step([])]).stop_reason == "done"
 
 
 def test_play_counts_no_prompt_as_text_of_the_turns():
@@ -850,8 +846,7 @@ def test_play_records_each_call():
 
 
 def test_failure_records_the_calls_before_it():
-    failure = failed(Scripted(calls(), ServerError("gone", status=500)))
-    assert len(failure.rollout.calls) == 1
+    assert len(failed(Scripted(calls(), ServerError("gone", status=500))).rollout.calls) == 1
 
 
 def test_the_oracle_makes_no_call():

@@ -115,8 +115,7 @@ def test_a_record_costs_only_itself(name, error, words):
 
 @pytest.mark.parametrize("name", ["fork", "print", "task", "task_exit", "asked_to_cancel"])
 def test_a_verifier_may_do_to_its_process_what_it_likes(name, capfd):
-    found = scored(Misbehaving, *does("", name, ""))
-    assert [one.reward for one in found] == [1.0] * 3
+    assert [one.reward for one in scored(Misbehaving, *does("", name, ""))] == [1.0] * 3
     printed = capfd.readouterr()
     assert printed.out == ""
     assert ("told to print" in printed.err) is (name == "print")
@@ -340,5 +339,4 @@ def test_a_verifier_that_writes_to_every_descriptor_costs_its_own_record(name):
 
 
 def test_a_verifier_that_writes_to_low_descriptors_costs_nothing():
-    found = scored(Patient, *does("", "write_low", ""))
-    assert [record.reward for record in found] == [1.0] * 3
+    assert [record.reward for record in scored(Patient, *does("", "write_low", ""))] == [1.0] * 3

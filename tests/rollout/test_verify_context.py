@@ -70,8 +70,7 @@ def test_score_gives_the_record_with_its_score():
 def test_score_writes_every_real_number_as_a_float(reward):
     after = scored(Score(reward, {"part": reward}, {"much": reward}))
     assert [type(value) for value in (after.reward, after.components["part"])] == [float, float]
-    line = msgspec.json.encode(after)
-    assert msgspec.json.decode(line, type=Rollout) == after
+    assert msgspec.json.decode(msgspec.json.encode(after), type=Rollout) == after
 
 
 @pytest.mark.parametrize(
@@ -246,8 +245,7 @@ UP_2, UP_5 = ("pile", '{"count": 2}'), ("pile", '{"count": 5}')
 )
 def test_replay_ends_where_the_episode_ended(answers, max_turns, height):
     """Messages that the environment did not see, such as a cut-off one, are not replayed."""
-    rollout = recorded(*answers, max_turns=max_turns)
-    assert rescored(rollout).reward == height
+    assert rescored(recorded(*answers, max_turns=max_turns)).reward == height
 
 
 def test_replay_draws_the_same_random_numbers_and_takes_the_options_on_record():
@@ -274,8 +272,7 @@ def test_replay_of_an_environment_that_ends_the_episode_itself():
 def test_replay_shows_the_tools_on_record():
     """A tool that the row did not show is refused again."""
     row_tools = [{"type": "function", "function": {"name": "draw", "parameters": {}}}]
-    rollout = recorded(calls(UP_5), says(), says(**LENGTH), tools=row_tools)
-    assert rescored(rollout).reward == 1.0
+    assert rescored(recorded(calls(UP_5), says(), says(**LENGTH), tools=row_tools)).reward == 1.0
 
 
 @pytest.mark.parametrize(

@@ -100,8 +100,7 @@ def test_tools_and_what_the_environment_adds_are_part_of_the_prompt():
     assert request.tools
     assert found.prompt_tokens == -(-(texts + tools) // 4)
     assert found.max_turns == 32
-    limited = estimate_plan(_shipped("example_multi_step", limit=1, max_turns=3))
-    assert limited.max_turns == 3
+    assert estimate_plan(_shipped("example_multi_step", limit=1, max_turns=3)).max_turns == 3
 
 
 def _shipped(env: str, **options) -> RunPlan:

@@ -125,8 +125,7 @@ def test_a_group_is_completed_after_a_process_dies_between_its_lines(tmp_path):
     assert [(record.attempt, record.reward) for record in records] == [(0, 0.0), (1, 0.0)]
     assert asyncio.run(score_pending(other, env=RANKED)) == (2, 0, 0)
     for folder in (run, other):
-        written = lines_of(folder / "rollouts.jsonl")
-        assert sorted(line["attempt"] for line in written) == [0, 1, 2]
+        assert sorted(line["attempt"] for line in lines_of(folder / "rollouts.jsonl")) == [0, 1, 2]
 
 
 def test_repeats_belong_to_the_identity_of_groups(tmp_path):

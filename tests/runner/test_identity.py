@@ -50,8 +50,7 @@ def test_identity_says_whether_the_embedded_model_has_no_tools(tmp_path, templat
     pytest.importorskip("xllamacpp")
     tasks = write_sums(tmp_path / "t.jsonl", 1)
     weights = write_gguf(tmp_path / "a.gguf", chat_template=template)
-    identity = plan(tasks, model=f"local:{weights}").manifest.identity
-    assert identity.get("emulate_tools") is expected
+    assert plan(tasks, model=f"local:{weights}").manifest.identity.get("emulate_tools") is expected
 
 
 @pytest.mark.parametrize(

@@ -129,8 +129,7 @@ def test_ids_are_recorded_as_they_were_sampled(
     assert [r.task_id for r in records if isinstance(r, Failure)] == ["task-1"] * 2
     assert len(check_ids(Path("run"), server, source)) == 2
     walker.refused = None
-    again = collect(tasks, server, **options)
-    assert [r.task_id for r in again] == ["task-1"] * 2
+    assert [r.task_id for r in collect(tasks, server, **options)] == ["task-1"] * 2
     rollouts = check_ids(Path("run"), server, source)
     assert len(rollouts) == 4
     assert any(rollout.retries for rollout in rollouts)

@@ -96,8 +96,7 @@ def test_data_files_hold_no_secret(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", SECRET)
     source, out, pulled = (tmp_path / name for name in ("a.jsonl", "b.jsonl", "c.jsonl"))
     source.write_bytes(msgspec.json.encode({"id": "a", "prompt": f"Say {SECRET}"}) + b"\n")
-    rendered = gym("data", "render", source, "-o", out, exit_code=0)
-    assert "1 row held a key in use" in rendered.stderr
+    assert "1 row held a key in use" in gym("data", "render", source, "-o", out, exit_code=0).stderr
     pulling = gym("data", "pull", source, "-o", pulled, exit_code=0)
     assert "1 row held a key in use" in pulling.stderr
     for path in (out, pulled):

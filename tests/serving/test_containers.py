@@ -48,8 +48,7 @@ def commands_of_containers():
 @pytest.mark.parametrize("arguments", [*commands_of_containers(), *commands_of_pages()])
 def test_the_command_exists(arguments):
     """An unknown option ends a command before its help is shown."""
-    shown = gym(*arguments, "--help", exit_code=0)
-    assert f"Usage: gym {arguments[0]}" in shown.stdout
+    assert f"Usage: gym {arguments[0]}" in gym(*arguments, "--help", exit_code=0).stdout
 
 
 def test_what_the_pages_deploy_is_yaml():

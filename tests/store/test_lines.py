@@ -42,8 +42,7 @@ def write(tmp_path, suffix, data):
 
 @pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
 def test_iterate_lines_numbers_the_lines_that_are_not_blank(tmp_path, suffix):
-    path = write(tmp_path, suffix, compressed(suffix, TEXT))
-    assert list(iterate_lines(path)) == LINES
+    assert list(iterate_lines(write(tmp_path, suffix, compressed(suffix, TEXT)))) == LINES
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])

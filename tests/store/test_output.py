@@ -73,8 +73,7 @@ def test_a_killed_process_leaves_nothing_beyond_the_next_command(tmp_path):
     path = tmp_path / "a.jsonl"
     code = "import os, sys; from pathlib import Path; from gymcli.store.output import whole_file\n"
     code += "with whole_file(Path(sys.argv[1])) as file: os.kill(os.getpid(), 9)"
-    killed = subprocess.run([sys.executable, "-c", code, path], check=False)
-    assert killed.returncode == -9
+    assert subprocess.run([sys.executable, "-c", code, path], check=False).returncode == -9
     assert len(list(tmp_path.iterdir())) == 1
     write(path)
     assert list(tmp_path.iterdir()) == [path]

@@ -120,8 +120,7 @@ def test_decode_rollout_takes_the_default_environment_where_the_line_names_none(
 )
 def test_decode_rollout_joins_the_fields_of_the_row(row_fields, own_fields, joined):
     """Rows are matched by the line's id, else by its index, but an id never matches an index."""
-    rollout = decode(foreign(**own_fields), RolloutReading("f", row_fields=row_fields))
-    assert rollout.task == joined
+    assert decode(foreign(**own_fields), RolloutReading("f", row_fields=row_fields)).task == joined
 
 
 @pytest.mark.parametrize(

@@ -232,8 +232,7 @@ def test_numbers_of_parquet_become_texts_where_a_field_is_text(env, answers, tex
     pa = pytest.importorskip("pyarrow", reason="needs the package pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet", reason="needs the package pyarrow")
     parquet.write_table(pa.table({"question": ["q", "p"], "answer": answers}), "sums.parquet")
-    rows = read("", "sums.parquet", env=env)
-    assert [row.fields["expected_answer"] for row in rows] == texts
+    assert [row.fields["expected_answer"] for row in read("", "sums.parquet", env=env)] == texts
 
 
 def test_a_table_that_says_how_answers_are_read_has_its_own_prompts():

@@ -243,7 +243,6 @@ def test_the_examples_of_the_page_run(capsys):
     answering = MockServer(lambda _: MockAnswer(text="19"), sampler=TokenSampler("vllm"))
     with serving(answering) as server:
         exec(first.replace("http://127.0.0.1:8000/v1", server.base_url), {})
-    printed = capsys.readouterr().out.splitlines()
-    assert [line[:3] for line in printed] == ["1.0"] * 8
+    assert [line[:3] for line in capsys.readouterr().out.splitlines()] == ["1.0"] * 8
     exec(second, {})
     assert capsys.readouterr().out == f"1.0 {[0] * len('user: What is 3 + 4?') + [0, 1]}\n"

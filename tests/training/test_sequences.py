@@ -107,8 +107,7 @@ def test_a_conversation_takes_space_in_proportion_to_its_length():
 
 def test_attempts_without_a_score_and_damaged_calls_give_no_sequence():
     calls = recorded([([1], [2], [-0.1]), ([1, 2, 3], [4], [-0.2])])
-    unscored = SCORED.unscored()
-    assert sequences(unscored, calls) == []
+    assert sequences(SCORED.unscored(), calls) == []
     refused = msgspec.structs.replace(SCORED, stop_reason="refusal")
     assert [one.is_cut for one in sequences(refused, calls)] == [True]
     calls[1].num_shared = 9
