@@ -98,10 +98,17 @@ def unmeasured_environment() -> dict[str, str]:
     return {k: v for k, v in clean_environment().items() if not k.startswith(measuring)}
 
 
-def write_rows(path: Path, rows: Iterable[object]) -> Path:
-    """Write a JSONL file of these rows."""
-    path.write_bytes(lines(*rows))
-    return path
+def write_rows(path: Path | str, rows: Iterable[object]) -> Path:
+    """Write a JSONL file of these rows, and the folders above it."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_bytes(lines(*rows))
+    return Path(path)
+
+
+def write_prompts(path: Path, num: int) -> Path:
+    """Write tasks that ask to say something."""
+    prompts = (f"Say something about {n}." for n in range(num))
+    return write_rows(path, ({"id": f"t{n}", "prompt": text} for n, text in enumerate(prompts)))
 
 
 def write_sums(path: Path, num: int, *, env: str = "arithmetic", **fields: object) -> Path:

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from gymcli.supervisor import _scoring_command
-from tests.builders import clean_environment, gym, lines_of
+from tests.builders import clean_environment, gym, lines_of, write_rows
 from tests.processes import TOO_LONG, heed_signals, state_of, wait_until
 
 ENVIRONMENT = '''"""Does what its row says."""
@@ -221,7 +221,7 @@ def start(working_folder, monkeypatch):
 def write_tasks(*do: str) -> None:
     """Write a task for each thing to do."""
     rows = ({"id": f"t{n}", "prompt": "Go.", "do": what} for n, what in enumerate(do))
-    Path("t.jsonl").write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+    write_rows("t.jsonl", rows)
 
 
 def allow_blocking() -> None:

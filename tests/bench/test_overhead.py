@@ -3,7 +3,6 @@
 import os
 import sys
 from collections import Counter
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from bench.overhead import Job, Run, check
 from gymcli.mock.behaviours import read_script
 from tests.bench.scripts import run_script
+from tests.builders import lines_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the benchmark reads /proc")
 
@@ -63,7 +63,10 @@ def test_contestants_ask_and_write_the_same(tmp_path, mock_server):
     assert as_counts(ours) == as_counts(request.body for request in mock_server.requests)
     written = [tmp_path / "gym-0" / "rollouts.jsonl", tmp_path / "bare-0"]
     gym, bare = (
-        {line["task_id"]: (line["messages"], line["tools"], line["reward"]) for line in read(file)}
+        {
+            line["task_id"]: (line["messages"], line["tools"], line["reward"])
+            for line in lines_of(file)
+        }
         for file in written
     )
     assert len(gym) == 3
@@ -77,7 +80,3 @@ def run_job(job: dict[str, object]) -> None:
 
 def as_counts(bodies) -> Counter:
     return Counter(msgspec.json.encode(body, order="sorted") for body in bodies)
-
-
-def read(file: Path) -> list:
-    return [msgspec.json.decode(line) for line in file.read_bytes().splitlines()]

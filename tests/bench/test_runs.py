@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
-import msgspec
-
 from bench.nonces import nonce_of
 from bench.runs import Tally, counted, tally
 from gymcli.types import ErrorRecord, Failure, Message, Rollout
+from tests.builders import write_rows
 
 
 def rollout(number: int, answer: str, **fields) -> Rollout:
@@ -34,7 +33,7 @@ def failure(number: int, name: str, **fields) -> Failure:
 
 def write(run: Path, name: str, lines: list) -> None:
     run.mkdir(exist_ok=True)
-    (run / name).write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+    write_rows(run / name, lines)
 
 
 def test_tally_counts_every_kind_of_line(tmp_path):

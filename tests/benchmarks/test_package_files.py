@@ -12,6 +12,7 @@ import pytest
 from gymcli.benchmarks.benchmark import find_benchmark
 from gymcli.benchmarks.benchmark_files import pulled_tasks, source_hashes
 from gymcli.errors import RunError, UsageError
+from tests.builders import lines_of
 from tests.tasks.hub import running_hub
 
 SUMS = b"question,answer\n1 + 1?,2\n2 + 2?,4\n"
@@ -79,10 +80,6 @@ def made(tmp_path, monkeypatch):
     return benchmark
 
 
-def rows_of(path):
-    return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
-
-
 @pytest.mark.slow
 def test_files_of_a_package_are_the_rows_of_a_benchmark(tmp_path, made):
     files = ("sums==1#sums/data/a.csv", "sums==1#sums/data/b.json")
@@ -90,7 +87,7 @@ def test_files_of_a_package_are_the_rows_of_a_benchmark(tmp_path, made):
     assert hashes[0] == SHA256
     path = pulled_tasks(made(*files, hashes=hashes, rows=3), cache=tmp_path / "cache")
 
-    assert [(row["answer"], row["_file"]) for row in rows_of(path)] == [
+    assert [(row["answer"], row["_file"]) for row in lines_of(path)] == [
         ("2", "a.csv"),
         ("4", "a.csv"),
         ("6", "b.json"),
@@ -131,7 +128,7 @@ def test_the_benchmark_of_a_package_may_name_a_source_archive(tmp_path, made, mo
     (tmp_path / "quiz" / "benchmark.toml").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     path = pulled_tasks(find_benchmark("package-sums"), cache=tmp_path / "cache")
-    assert [row["answer"] for row in rows_of(path)] == ["2", "4"]
+    assert [row["answer"] for row in lines_of(path)] == ["2", "4"]
 
 
 @pytest.mark.slow
@@ -162,7 +159,7 @@ def test_a_source_archive_at_an_address_may_name_a_file_in_it(tmp_path, made):
         address = f"{server.address}/sums-2.tar.gz#data/"
         path.write_text(text.replace("URL", f'"{address}a.csv"'))
         tasks = pulled_tasks(find_benchmark(str(path)), cache=tmp_path / "cache")
-        assert [row["answer"] for row in rows_of(tasks)] == ["2", "4"]
+        assert [row["answer"] for row in lines_of(tasks)] == ["2", "4"]
         path.write_text(text.replace("URL", f'"{address}b.csv"'))
         with pytest.raises(UsageError, match=r"unpacked: .*no file named 'data/b\.csv'"):
             pulled_tasks(find_benchmark(str(path)), cache=tmp_path / "cache")

@@ -7,7 +7,7 @@ from gymcli.benchmarks.benchmark import find_benchmark
 from gymcli.benchmarks.benchmark_files import pulled_tasks
 from gymcli.benchmarks.published_answers import PublishedAnswers
 from gymcli.errors import UsageError
-from tests.builders import gym, lines_of
+from tests.builders import gym, lines_of, write_rows
 
 SUMS = """name = "sums"
 version = "1"
@@ -43,7 +43,7 @@ def joined(sums, folder, rows):
     """Return the attempts that rows answer, with the texts, and the notes."""
     benchmark, tasks, _ = sums
     path = folder / "answers.jsonl"
-    path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+    write_rows(path, rows)
     answers = PublishedAnswers(path, benchmark, tasks)
     rollouts = answers.rollouts(model="big", env_options={})
     return {(one.task_id, one.attempt): one.last_text for one in rollouts}, answers
@@ -188,7 +188,7 @@ def test_verify_scores_published_answers_and_compares_them(sums, tmp_path, worki
         {"id": "x", "response": "1"},
     ]
     path = tmp_path / "answers.jsonl"
-    path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in answers))
+    write_rows(path, answers)
 
     done = gym("verify", path, *options, "--out", "run", exit_code=0)
 
@@ -203,7 +203,7 @@ def test_verify_scores_published_answers_and_compares_them(sums, tmp_path, worki
 
     # The settings count as the benchmark's, with fewer repeats too.
     answers = [{"id": row["id"], "response": str(row["answer"])} for row in rows]
-    path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in answers))
+    write_rows(path, answers)
     whole = gym("verify", path, *options, "--model", "big", "--quiet")
     assert whole.stderr == ""
     assert "(nowhere, 2026-01): cannot tell, difference +0.500 (" in whole.stdout

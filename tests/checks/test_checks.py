@@ -6,6 +6,7 @@ import pytest
 import gymcli
 from gymcli.checks.checks import CHECKS
 from gymcli.errors import TasksError, UnknownNameError
+from tests.builders import write_rows
 
 
 def checked(environment, **options):
@@ -111,7 +112,7 @@ def test_check_with_tasks_of_a_file(tmp_path):
         {"id": "b", "prompt": "B?", "answer": "gold-b", "env": "broken"},
         {"id": "c", "prompt": "What is 1 + 1?", "answer": 2, "env": "arithmetic"},
     ]
-    path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+    write_rows(path, rows)
     report, found = found_by("Good", tasks=path)
     assert (report.num_tasks, report.tasks) == (2, str(path))
     assert found["tasks"].text == "2 valid, each with a unique id"

@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from tests.builders import add_up, gym, lines_of
+from tests.builders import add_up, gym, lines_of, write_rows
 
 SUM = {"a": 1, "b": 2, "answer": 3}
 REQUEST = {
@@ -23,7 +22,7 @@ def collect(working_folder, mock_server):
     mock_server.behaviour = add_up
 
     def run(*rows, command="collect", options=()):
-        Path("t.jsonl").write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+        write_rows("t.jsonl", rows)
         if command == "validate":
             return gym("data", "validate", "t.jsonl", *options)
         policy = ("--model", "m", "--base-url", mock_server.base_url, "--out", "run")

@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from tests.builders import gym, lines_of
+from tests.builders import gym, lines_of, write_rows
 
 WRONG = '''"""Returns something wrong if the row asks for it."""
 
@@ -102,9 +101,9 @@ def folder(tmp_path, working_folder):
     return tmp_path
 
 
-def write_rows(*names):
+def write_deeds(*names):
     rows = [{"id": name, "prompt": f"{name}?", "does": name} for name in names]
-    Path("t.jsonl").write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+    write_rows("t.jsonl", rows)
 
 
 def collect(env, *options):
@@ -121,7 +120,7 @@ def line_of(source, method):
 def test_a_wrong_return_value_fails_its_own_attempt(folder):
     """The message names class, method, file and line, and the run stays readable."""
     method_of = {name: method for method, names in PLACES.items() for name in names}
-    write_rows("sound", *method_of)
+    write_deeds("sound", *method_of)
     assert collect("wrong.py:Wrong").exit_code == 0
     failures = {
         failure["task_id"]: failure["error"] for failure in lines_of(Path("run/failures.jsonl"))
@@ -148,7 +147,7 @@ def test_a_wrong_return_value_fails_its_own_attempt(folder):
 
 @pytest.mark.parametrize("name", ["dict", "role", "five", "won", "content", "str", "float"])
 def test_check_fails_where_a_method_returns_something_wrong(folder, name):
-    write_rows(name, f"{name} too")
+    write_deeds(name, f"{name} too")
     rows = Path("t.jsonl").read_text().replace(f'"does":"{name} too"', f'"does":"{name}"')
     Path("t.jsonl").write_text(rows)
     done = gym("check", "wrong.py:Wrong", "--tasks", "t.jsonl", exit_code=3)
@@ -158,7 +157,7 @@ def test_check_fails_where_a_method_returns_something_wrong(folder, name):
 
 def test_an_author_sees_where_his_code_failed(folder):
     """The verifier runs in a worker process, which sends the traceback with its reply."""
-    write_rows("sound", "one", "two")
+    write_deeds("sound", "one", "two")
     done = collect("judging.py:Judging")
     assert [one["error"]["frames"] for one in lines_of(Path("run/failures.jsonl"))] == [
         FRAMES,
@@ -181,7 +180,7 @@ def test_a_secret_in_a_place_is_redacted(folder, monkeypatch):
     monkeypatch.setenv("GRADER_KEY", key)
     Path(key).mkdir()
     Path(key, "judging.py").write_text(JUDGING)
-    write_rows("one")
+    write_deeds("one")
     collect(f"{key}/judging.py:Judging")
     [failure] = lines_of(Path("run/failures.jsonl"))
     assert failure["error"]["frames"][-1] == "[redacted]/judging.py:7 in look"
@@ -189,7 +188,7 @@ def test_a_secret_in_a_place_is_redacted(folder, monkeypatch):
 
 def test_an_environment_that_cannot_be_imported_is_named_with_its_line(folder):
     Path("broken.py").write_text(JUDGING + "\nlook({})\n")
-    write_rows("one")
+    write_deeds("one")
     done = collect("broken.py:Judging")
     assert done.exit_code == 2
     assert "cannot be imported: KeyError: 'jugde' (broken.py:7 in look)" in done.stderr
@@ -208,7 +207,7 @@ def test_an_environment_that_cannot_be_imported_is_named_with_its_line(folder):
     ],
 )
 def test_a_path_that_is_not_utf_8_is_refused_in_one_line(folder, arguments):
-    write_rows("sound")
+    write_deeds("sound")
     Path("t\udcff.jsonl").write_bytes(Path("t.jsonl").read_bytes())
     assert collect("judging.py:Judging").exit_code == 0
     Path("run").rename("run\udcff")
@@ -226,7 +225,7 @@ def test_a_working_directory_that_is_not_utf_8_works_except_for_code_in_it(folde
     Path(name).mkdir()
     monkeypatch.chdir(name)
     Path("judging.py").write_text(JUDGING)
-    write_rows("sound")
+    write_deeds("sound")
     gym("collect", "arithmetic", "--model", "oracle", "--limit", "2", exit_code=0)
     done = collect("judging.py:Judging")
     assert done.exit_code == 2
@@ -274,7 +273,7 @@ class Later(Task):
 )
 def test_a_tool_that_no_model_can_call_is_refused_by_every_command(folder, method, reason):
     Path("cart.py").write_text(CART.replace("METHOD", method))
-    write_rows("one")
+    write_deeds("one")
     for command in (
         ("envs", "cart.py:Cart"),
         ("check", "cart.py"),

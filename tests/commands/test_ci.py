@@ -15,7 +15,15 @@ import pytest
 from gymcli.metrics.slicing import MAX_SLICES
 from gymcli.mock import MockAnswer
 from gymcli.mock.behaviours import last_user_text, refusal_of
-from tests.builders import add_up, clean_environment, gym, gym_process, lines_of, write_sums
+from tests.builders import (
+    add_up,
+    clean_environment,
+    gym,
+    gym_process,
+    lines_of,
+    write_rows,
+    write_sums,
+)
 
 NUM_TASKS = 20
 
@@ -32,7 +40,7 @@ def write_tasks(path: Path) -> Path:
         }
         for n in range(NUM_TASKS)
     )
-    path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+    write_rows(path, rows)
     return path
 
 
@@ -468,7 +476,7 @@ def test_files_hold_no_secret(run):
     lines = lines_of(run / "rollouts.jsonl")
     lines[0]["task_id"] = "the sk-live-0123456789abcdef task"
     path = Path("bare.jsonl")
-    path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+    write_rows(path, lines)
     files = ("--junit", "a.xml", "--csv", "a.csv", "--markdown", "a.md", "--by-task")
     files += ("--junit-tasks", "any")
     environment = clean_environment() | {"OPENAI_API_KEY": "sk-live-0123456789abcdef"}

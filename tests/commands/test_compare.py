@@ -10,8 +10,8 @@ import pytest
 
 from gymcli.comparison.comparison_results import Comparison
 from gymcli.library.baseline import ComparisonReports
-from tests.builders import HOSTILE, UNSAFE, clean_environment, gym, gym_process
-from tests.comparison.compared import line, mixed, nemo, write_lines, write_run
+from tests.builders import HOSTILE, UNSAFE, clean_environment, gym, gym_process, write_rows
+from tests.comparison.compared import line, mixed, nemo, write_run
 
 
 @pytest.fixture(autouse=True)
@@ -166,8 +166,8 @@ def test_environments_have_a_line_each(tmp_path):
             for env in ("arithmetic", "mcqa")
         ]
 
-    write_lines(tmp_path / "a.jsonl", lines(0))
-    write_lines(tmp_path / "b.jsonl", lines(1))
+    write_rows(tmp_path / "a.jsonl", lines(0))
+    write_rows(tmp_path / "b.jsonl", lines(1))
     done = gym("compare", "a.jsonl", "b.jsonl", exit_code=0)
     names = [row.split()[0] for row in done.stdout.splitlines() if row.endswith("PASS")]
     assert names == ["all", "arithmetic", "mcqa"]
@@ -199,7 +199,7 @@ def test_another_metric_is_compared(runs):
 
 
 def test_what_nemo_gym_does_not_say_is_said(tmp_path):
-    write_lines(tmp_path / "a.jsonl", [nemo(f"t{n}", float(n % 3 > 0)) for n in range(12)])
+    write_rows(tmp_path / "a.jsonl", [nemo(f"t{n}", float(n % 3 > 0)) for n in range(12)])
     done = gym("compare", "a.jsonl", "a.jsonl", exit_code=5)
     assert "warning: a.jsonl does not record for arithmetic: version, options" in done.stderr
 

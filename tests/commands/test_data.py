@@ -15,6 +15,7 @@ from tests.builders import (
     gym,
     gym_process,
     lines_of,
+    write_rows,
     write_sums,
 )
 
@@ -26,7 +27,7 @@ def folder(tmp_path, monkeypatch):
 
 def write(name, *rows):
     path = Path(name)
-    path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+    write_rows(path, rows)
     return path
 
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from gymcli.data.validation import validate
-from tests.builders import FLAKY, gym, lines_of
+from tests.builders import FLAKY, gym, lines_of, write_rows
 
 QUEST = '''from gymcli import Environment, Message, Score, Task
 
@@ -149,7 +149,7 @@ def test_rows_are_checked_by_the_environment_that_they_name():
         {"id": "e", "prompt": "?", "agent_ref": {"name": "nobody_simple_agent"}},
     ]
     path = Path("rows.jsonl")
-    path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+    write_rows(path, rows)
     found = validate([path])
 
     assert [(one.place, one.reason.partition(" (")[0]) for one in found.problems] == [

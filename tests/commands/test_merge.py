@@ -13,7 +13,7 @@ from gymcli.mock.process import serving
 from gymcli.secrets import NOTHING_SECRET
 from gymcli.store.locking import RunLock
 from gymcli.store.run_directory import new_run_directory
-from tests.builders import add_up, gym, lines_of, write_sums
+from tests.builders import add_up, gym, lines_of, write_rows, write_sums
 
 TIMES = ("latency",)
 
@@ -92,7 +92,7 @@ def test_shards_hold_each_task_once_whatever_is_beside_it(ask):
     assert all(tasks)
     assert sum(map(len, tasks)) == len(set.union(*tasks))
     rows = lines_of(Path("sums.jsonl"))
-    Path("sums.jsonl").write_bytes(b"".join(msgspec.json.encode(r) + b"\n" for r in rows[::-2]))
+    write_rows("sums.jsonl", rows[::-2])
     left = {row["id"] for row in rows[::-2]}
     gym(*ask, "--shard", "2/3", "--out", "again", exit_code=0)
     assert tasks_of("again") == tasks[1] & left
@@ -264,7 +264,7 @@ def test_merged_answers_of_judges_are_not_asked_again(working_folder, mock_serve
         | {"expected_answer": str(n + 1), "prompt": f"What is {n} + 1?"}
         for n in range(6)
     ]
-    Path("t.jsonl").write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+    write_rows("t.jsonl", rows)
 
     with serving(MockServer(lambda request: "[[A=B]]")) as judge:
         role = ("--role", f"judge={judge.base_url}#j")

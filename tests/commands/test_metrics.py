@@ -16,6 +16,7 @@ from tests.builders import (
     gym,
     gym_process,
     lines_of,
+    write_rows,
     write_sums,
 )
 from tests.data.token_runs import KINDS, append_kinds
@@ -255,7 +256,7 @@ def test_metrics_lets_no_name_pass_for_a_line_of_ours(run):
     line |= {"task_id": forged, "env": forged, "tool_errors": {forged: 1}, "retries": {forged: 1}}
     line |= {"components": {forged: 1.0}, "answer": forged, "attempt": 0}
     others = [{**line, "task_id": "y"}, {**line, "attempt": 1, "reward": 0.0}]
-    Path("r.jsonl").write_bytes(b"\n".join(msgspec.json.encode(x) for x in (line, *others)))
+    write_rows("r.jsonl", [line, *others])
     assert "\nmean reward 1" not in gym("metrics", "r.jsonl", "--by-task", exit_code=0).stdout
 
 
@@ -264,7 +265,7 @@ def test_metrics_says_how_certain_the_numbers_are(run):
     lines = lines_of(run / "rollouts.jsonl")
     first = next(line for line in lines if line["task_id"] == "sum-0")
     first["reward"] = 0.0
-    (run / "rollouts.jsonl").write_bytes(b"".join(msgspec.json.encode(x) + b"\n" for x in lines))
+    write_rows(run / "rollouts.jsonl", lines)
     shown = " ".join(gym("metrics", run).stdout.split())
     assert (
         "2 of 12 attempts are not scored: whatever their rewards, the mean lies in 0.583 .. 0.750"
@@ -336,7 +337,7 @@ def test_metrics_by_a_field_of_the_tasks(run):
 def test_metrics_by_a_field_with_very_many_values_is_refused(working_folder):
     line = {"schema_version": 1, "env": "mcqa", "reward": 1.0}
     lines = [{**line, "task_id": str(n), "task": {"id": n}} for n in range(1001)]
-    Path("r.jsonl").write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in lines))
+    write_rows("r.jsonl", lines)
     done = gym("metrics", "r.jsonl", "--by", "id", exit_code=2)
     assert "--by id: has more than 1,000 values" in done.stderr
 
@@ -364,7 +365,7 @@ class Own(Environment[Task]):
 def test_metrics_shows_what_an_environment_computes(working_folder):
     Path("own.py").write_text(OWN.replace("LENGTH", "4"))
     rows = [{"id": str(n), "prompt": str(n)} for n in range(3)]
-    Path("t.jsonl").write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+    write_rows("t.jsonl", rows)
     gym("collect", "t.jsonl", "--env", "own.py:Own", "--model", "oracle", "--out", "run")
     shown = " ".join(gym("metrics", "run", "--env", "own.py:Own", "--all").stdout.split())
     assert "own: its own numbers num_groups 0.750" in shown
@@ -389,7 +390,7 @@ def test_metrics_power_plans_each_environment(tmp_path, working_folder):
     lines = lines_of(Path("run/rollouts.jsonl"))
     first = {line["env"]: line for line in lines}
     rows = [{**line, "reward": float(line not in first.values())} for line in lines]
-    Path("run/rollouts.jsonl").write_bytes(b"".join(msgspec.json.encode(x) + b"\n" for x in rows))
+    write_rows("run/rollouts.jsonl", rows)
     shown = gym("metrics", "run", "--power").stdout
     assert "arithmetic: planned from 3 tasks\n" in shown
     assert "\n\nmcqa: planned from" in shown
@@ -466,7 +467,7 @@ def test_metrics_labels_say_how_far_rewards_agree(run):
 def test_metrics_labels_may_be_a_field_of_the_task_rows(working_folder):
     tasks = write_sums(Path("sums.jsonl"), 4)
     rows = [{**row, "human": number > 0} for number, row in enumerate(lines_of(tasks))]
-    tasks.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+    write_rows(tasks, rows)
     gym("collect", tasks, "--model", "oracle", "--out", "run")
     done = gym("metrics", "run", "--labels", "task.human")
     assert "agreement     75.0%\n" in done.stdout

@@ -2,13 +2,12 @@
 
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from gymcli.mock import MockAnswer
 from gymcli.mock.behaviours import last_user_text, num_turns
 from gymcli.mock.process import serving
-from tests.builders import gym, lines_of
+from tests.builders import gym, lines_of, write_rows
 from tests.environment.remote_playing import TOOLS
 from tests.environment.remote_server import ResourcesServer
 
@@ -36,7 +35,7 @@ def ask(working_folder, mock_server):
         }
         for n in range(200)
     ]
-    Path("t.jsonl").write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+    write_rows("t.jsonl", rows)
     policy = ("--model", "m", "--base-url", mock_server.base_url, "--concurrency", "200")
     return ("collect", "t.jsonl", *policy, "--out", "run")
 

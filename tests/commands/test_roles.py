@@ -8,8 +8,7 @@ import pytest
 
 from gymcli.mock.behaviours import last_user_text, refusal_of
 from gymcli.store.run_directory import RunDirectory
-from tests.builders import gym, lines_of
-from tests.runner.test_roles import write_rows
+from tests.builders import gym, lines_of, write_prompts
 
 JUDGED = "tests.runner.environments:Judged"
 
@@ -18,7 +17,7 @@ JUDGED = "tests.runner.environments:Judged"
 def ask(working_folder, mock_server):
     """Return the arguments that collect four judged rollouts; one server is policy and judge."""
     mock_server.behaviour = judge_or_echo
-    tasks = write_rows(Path("t.jsonl"), 4)
+    tasks = write_prompts(Path("t.jsonl"), 4)
     policy = ("--model", "m", "--base-url", mock_server.base_url)
     return ("collect", tasks, "--env", JUDGED, *policy, "--out", "run")
 

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import aiohttp
-import msgspec
 import pytest
 
 from gymcli.mock import MockAnswer, MockServer
@@ -21,7 +20,7 @@ from gymcli.mock.process import serving
 from gymcli.models.endpoint import Endpoint
 from gymcli.serving import Judges, Service
 from gymcli.types import Usage
-from tests.builders import gym, lines_of
+from tests.builders import gym, lines_of, write_rows
 from tests.serving.asking import HERE, Served, row
 
 SAME = ("reward", "components", "metrics", "answer", "details", "messages", "tools")
@@ -67,7 +66,7 @@ def collected(working_folder, mock_server):
 
     def collect(env, *arguments, tasks=range(20), out="run"):
         rows = [{"id": str(n), "nonce": str(n), "prompt": f"The note is {n}."} for n in tasks]
-        Path("t.jsonl").write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+        write_rows("t.jsonl", rows)
         policy = ("--model", "m", "--base-url", mock_server.base_url, "--concurrency", "200")
         options = ("--env", env, "--out", out, "--quiet", "--seed", "3", "--max-turns", "6")
         gym("collect", "t.jsonl", *policy, *options, *arguments, exit_code=0)

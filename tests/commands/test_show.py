@@ -7,7 +7,16 @@ import pytest
 
 from gymcli.mock import MockAnswer, scripted
 from gymcli.mock.behaviours import last_user_text, refusal_of
-from tests.builders import HOSTILE, NO_ENDPOINT, UNSAFE, add_up, gym, lines_of, write_sums
+from tests.builders import (
+    HOSTILE,
+    NO_ENDPOINT,
+    UNSAFE,
+    add_up,
+    gym,
+    lines_of,
+    write_rows,
+    write_sums,
+)
 from tests.data.token_runs import append_kinds
 
 TASK = {
@@ -181,7 +190,7 @@ def test_show_lists_within_the_width_and_without_control_characters(sums, column
 def test_show_lists_environments_where_there_are_several(sums):
     lines = lines_of(sums / "rollouts.jsonl")[:2]
     lines[1] |= {"env": "other", "answer": None}
-    Path("r.jsonl").write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+    write_rows("r.jsonl", lines)
     head, first, second, *_ = gym("show", "r.jsonl").stdout.splitlines()
     assert head.split() == ["attempt", "environment", "reward", "ended", "answer"]
     assert first.split() == ["sum-0/0", "arithmetic", "1", "done", "1"]
@@ -190,7 +199,7 @@ def test_show_lists_environments_where_there_are_several(sums):
     assert "environment" in gym("show", "r.jsonl", "--limit", "1").stdout
     assert "one of them: gym show r.jsonl sum-0/0, or" in gym("show", "r.jsonl").stdout
     lines[1] |= {"task_id": "sum-0"}  # now its environment has to be named, too
-    Path("r.jsonl").write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+    write_rows("r.jsonl", lines)
     assert "gym show r.jsonl sum-0/0 --env arithmetic, or" in gym("show", "r.jsonl").stdout
     assert gym("show", "r.jsonl", "--env", "arithmetic").stdout.startswith("arithmetic  task sum-0")
 

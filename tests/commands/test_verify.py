@@ -26,6 +26,7 @@ from tests.builders import (
     gym,
     gym_process,
     lines_of,
+    write_rows,
     write_sums,
 )
 from tests.metrics.test_measure import NEMO
@@ -41,10 +42,6 @@ def run(working_folder) -> Path:
     return Path("run")
 
 
-def write_lines(path: Path, lines: list[dict]) -> None:
-    path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
-
-
 def test_verify_says_that_nothing_changed(run):
     done = gym("verify", run, exit_code=0)
     assert done.stdout == (
@@ -56,7 +53,7 @@ def test_verify_says_what_changed(run):
     lines = lines_of(run / "rollouts.jsonl")
     lines[0]["reward"] = 0.5
     lines[1]["messages"][-1]["content"] = "no idea"
-    write_lines(run / "rollouts.jsonl", lines)
+    write_rows(run / "rollouts.jsonl", lines)
     done = gym("verify", run, exit_code=0)
     assert f"arithmetic {lines[0]['task_id']}/0: 0.5 -> 1" in done.stdout
     assert f"arithmetic {lines[1]['task_id']}/0: 1 -> 0" in done.stdout
@@ -71,7 +68,7 @@ def test_verify_says_what_changes_do_to_every_number(run):
     lines = lines_of(run / "rollouts.jsonl")
     lines[0]["reward"] = 0.0
     lines[1]["components"] = {"a component with a name that is longer than any table has room": 1.0}
-    write_lines(run / "rollouts.jsonl", lines)
+    write_rows(run / "rollouts.jsonl", lines)
     done = gym("verify", run)
     assert done.stdout.split("mean reward 0.8333 -> 1.0000\n")[1] == (
         "1 have the same reward but another component or number\n"
@@ -95,7 +92,7 @@ def test_verify_says_what_changed_in_each_environment(run, monkeypatch):
     Path("flaky.py").write_text(FLAKY)
     lines = [{**line, "reward": 0.0} for line in lines_of(run / "rollouts.jsonl")]
     others = [{**line, "env": "flaky"} for line in lines]
-    write_lines(Path("r.jsonl"), [*lines[:2], *others])
+    write_rows(Path("r.jsonl"), [*lines[:2], *others])
     done = gym("verify", "r.jsonl", "--env", "flaky.py:Flaky")
     assert "arithmetic: 2 changed rewards (2 up, 2 fail -> pass)\n" in done.stdout
     assert "flaky: 6 changed rewards (6 up, 6 fail -> pass)\n" in done.stdout
@@ -103,7 +100,7 @@ def test_verify_says_what_changed_in_each_environment(run, monkeypatch):
 
 
 def test_verify_quiet_gives_the_totals_alone(run):
-    write_lines(
+    write_rows(
         run / "rollouts.jsonl", [{**x, "reward": 0} for x in lines_of(run / "rollouts.jsonl")]
     )
     done = gym("verify", run, "--quiet")
@@ -116,7 +113,7 @@ def test_verify_quiet_gives_the_totals_alone(run):
 def test_verify_lists_the_first_changes(run):
     lines = lines_of(run / "rollouts.jsonl")
     many = [{**lines[0], "reward": 0, "attempt": attempt} for attempt in range(25)]
-    write_lines(run / "rollouts.jsonl", many)
+    write_rows(run / "rollouts.jsonl", many)
     done = gym("verify", run)
     assert done.stdout.count(": 0 -> 1") == 20
     assert "and 5 more (--json lists the first 1,000)" in done.stdout
@@ -160,14 +157,14 @@ def test_verify_reads_a_run_that_is_being_written(run):
 
 def test_verify_reads_nemo_gym(working_folder):
     line = {**NEMO, "reward": 0.0, "_ng_task_index": 0}
-    write_lines(Path("r.jsonl"), [line])
+    write_rows(Path("r.jsonl"), [line])
     gym("verify", "r.jsonl", exit_code=2)
     done = gym("verify", "r.jsonl", "--env", "arithmetic", exit_code=0)
     assert "arithmetic 0/0: 0 -> 1" in done.stdout
     named = {**line, "agent_ref": {"name": "arithmetic_simple_agent"}}
     del named["answer"]
-    write_lines(Path("r.jsonl"), [named])
-    write_lines(Path("t.jsonl"), [{"env": "arithmetic", "prompt": "What is 1 + 1?", "answer": 2}])
+    write_rows(Path("r.jsonl"), [named])
+    write_rows(Path("t.jsonl"), [{"env": "arithmetic", "prompt": "What is 1 + 1?", "answer": 2}])
     gym("verify", "r.jsonl", exit_code=4)
     done = gym("verify", "r.jsonl", "--tasks", "t.jsonl")
     assert (done.exit_code, "1 rescored, 1 changed" in done.stdout) == (0, True)
@@ -209,7 +206,7 @@ def test_verify_pending_does_that_alone(waiting):
 def test_verify_leaves_what_crashed(waiting):
     failures = waiting / "failures.jsonl"
     error = {"class": "CrashedAttemptError", "phase": "environment", "message": "died"}
-    write_lines(failures, [{**line, "error": error} for line in lines_of(failures)])
+    write_rows(failures, [{**line, "error": error} for line in lines_of(failures)])
     done = gym("verify", waiting, "--env", "flaky.py:Flaky", "--pending")
     assert done.stderr == (
         "0 waiting conversations scored, 0 failed\n1 waiting conversations of crashed attempts are "
@@ -234,7 +231,7 @@ def test_verify_says_how_many_are_kept_as_recorded(waiting):
     )
     Path("other.py").write_text(Path("flaky.py").read_text())
     lines = [{**line, "env": "other"} for line in lines_of(waiting / "rollouts.jsonl")]
-    write_lines(Path("r.jsonl"), lines)
+    write_rows(Path("r.jsonl"), lines)
     done = gym("verify", "r.jsonl", "--env", "other.py:Flaky")
     assert "0 rescored, 0 changed rewards (0 up, 0 down), 1 kept as recorded" in done.stdout
 
@@ -244,7 +241,7 @@ def test_verify_sums_up_many_reasons(working_folder):
     Path("picky.py").write_text(FLAKY.replace("if Path", f"{verifier}\n        if Path"))
     tasks = write_sums(Path("t.jsonl"), 30)
     gym("collect", tasks, "--model", "oracle", "--out", "run")
-    write_lines(
+    write_rows(
         Path("r.jsonl"), [{**x, "env": "picky"} for x in lines_of(Path("run/rollouts.jsonl"))]
     )
     done = gym("verify", "r.jsonl", "--env", "picky.py:Flaky", exit_code=4)
@@ -255,7 +252,7 @@ def test_verify_shows_nothing_of_a_rollout_unescaped(waiting):
     verifier = f"return Score(0.0, details={{'reason': {HOSTILE!r}}})"
     Path("flaky.py").write_text(FLAKY.replace("if Path", f"{verifier}\n        if Path"))
     lines = lines_of(waiting / "rollouts.jsonl")
-    write_lines(Path("r.jsonl"), [{**lines[0], "task_id": HOSTILE, "details": {"reason": HOSTILE}}])
+    write_rows(Path("r.jsonl"), [{**lines[0], "task_id": HOSTILE, "details": {"reason": HOSTILE}}])
     Path("code").mkdir()
     Path("code/flaky.py").write_text(Path("flaky.py").read_text())
     for more in ((), ("--json",)):
@@ -294,7 +291,7 @@ def fickle(path: Path, rollouts: Path) -> tuple[str, ...]:
     code = FLAKY.replace("from pathlib", "import itertools\nfrom pathlib")
     path.write_text(code.replace("class Flaky", counter).replace("if Path", verifier, 1))
     lines = [{**line, "env": path.stem} for line in lines_of(rollouts)]
-    write_lines(Path("r.jsonl"), lines)
+    write_rows(Path("r.jsonl"), lines)
     return "verify", "r.jsonl", "--env", f"{path}:Flaky"
 
 
@@ -325,7 +322,7 @@ def test_verify_repeat_is_content_with_one_that_agrees(run):
 
 def test_verify_repeat_lists_the_first_disagreements(run):
     lines = lines_of(run / "rollouts.jsonl")
-    write_lines(run / "rollouts.jsonl", [{**lines[0], "attempt": n} for n in range(25)])
+    write_rows(run / "rollouts.jsonl", [{**lines[0], "attempt": n} for n in range(25)])
     done = gym(*fickle(Path("fickle.py"), run / "rollouts.jsonl"), "--repeat", "2")
     assert done.stdout.count(": 0, 1\n") + done.stdout.count(": 1, 0\n") == 20
     assert "and 5 more (--json lists the first 1,000)\n" in done.stdout

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import msgspec
 
+from tests.builders import write_rows
+
 MANIFEST = {
     "identity": {"prompt": None, "model": "m", "params": {}, "seed": 0, "dialect": "chat"},
     "model": "m",
@@ -59,18 +61,11 @@ def nemo(task, reward=1.0, *, attempt=0, prompt="What is it?", **more):
     }
 
 
-def write_lines(path: Path, lines) -> Path:
-    """Write a rollout file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in lines))
-    return path
-
-
 def write_run(folder: Path, lines, *, failures=(), identity=None, num_expected=None, **env) -> Path:
     """Write a run of one environment; by default it expects as many attempts as it has."""
-    write_lines(folder / "rollouts.jsonl", lines)
+    write_rows(folder / "rollouts.jsonl", lines)
     if failures:
-        write_lines(folder / "failures.jsonl", failures)
+        write_rows(folder / "failures.jsonl", failures)
     expected = len(lines) + len(failures) if num_expected is None else num_expected
     manifest = {
         **MANIFEST,

@@ -9,8 +9,8 @@ from gymcli.comparison.difference_verdict import Rule
 from gymcli.comparison.paired_runs import TaskContents, TaskDrift, compare_runs, task_drift
 from gymcli.errors import RunError, RunFileError, RunMismatchError, UsageError
 from gymcli.metrics.measure import ComparedLine, measure
-from tests.builders import collect_all, write_sums
-from tests.comparison.compared import failure, line, mixed, nemo, write_lines, write_run
+from tests.builders import collect_all, write_rows, write_sums
+from tests.comparison.compared import failure, line, mixed, nemo, write_run
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def test_another_model_of_a_role_is_refused(tmp_path):
 
 def test_a_bare_file_says_who_judged_it(tmp_path):
     files = [
-        write_lines(tmp_path / f"{name}.jsonl", mixed(role_usage={"judge": {"model": name}}))
+        write_rows(tmp_path / f"{name}.jsonl", mixed(role_usage={"judge": {"model": name}}))
         for name in ("j1", "j2")
     ]
     with pytest.raises(RunMismatchError, match="role judge j1 in A, j2 in B"):
@@ -255,8 +255,8 @@ def test_bare_files_take_their_facts_from_the_environment(runs, tmp_path):
 
 def test_rollouts_of_nemo_gym(tmp_path):
     """Facts missing in their lines are reported; prompt and tools distinguish their tasks."""
-    a = write_lines(tmp_path / "a.jsonl", [nemo("x", 0.0, judge="yes"), nemo("y")])
-    b = write_lines(tmp_path / "b.jsonl", [nemo("x", 1.0, judge="no"), nemo("y")])
+    a = write_rows(tmp_path / "a.jsonl", [nemo("x", 0.0, judge="yes"), nemo("y")])
+    b = write_rows(tmp_path / "b.jsonl", [nemo("x", 1.0, judge="no"), nemo("y")])
     found = compare_runs(a, b)
     assert (found.num_tasks, found.fixed) == (2, ["x"])
     assert found.compared[0].a == "theirs"
@@ -265,7 +265,7 @@ def test_rollouts_of_nemo_gym(tmp_path):
         "verifier source, group size"
         for file in (a, b)
     ]
-    c = write_lines(tmp_path / "c.jsonl", [nemo("x", prompt="What else?"), nemo("y")])
+    c = write_rows(tmp_path / "c.jsonl", [nemo("x", prompt="What else?"), nemo("y")])
     with pytest.raises(
         RunMismatchError, match=r"1 task has a different prompt or different tools \(x\)"
     ):
@@ -274,15 +274,15 @@ def test_rollouts_of_nemo_gym(tmp_path):
 
 def test_an_attempt_whose_verifier_failed_is_not_scored(tmp_path):
     broken = nemo("y", 0.0, _ng_failure_class="Timeout")
-    a = write_lines(tmp_path / "a.jsonl", [nemo("x"), nemo("y")])
-    b = write_lines(tmp_path / "b.jsonl", [nemo("x"), broken])
+    a = write_rows(tmp_path / "a.jsonl", [nemo("x"), nemo("y")])
+    b = write_rows(tmp_path / "b.jsonl", [nemo("x"), broken])
     found = compare_runs(a, b)
     assert (found.num_tasks, found.b.num_present, found.b.num_scored) == (1, 2, 1)
 
 
 def test_lines_that_name_no_environment_take_the_one_that_is_given(tmp_path):
     unnamed = {**nemo("x"), "agent_ref": None}
-    a = write_lines(tmp_path / "a.jsonl", [unnamed])
+    a = write_rows(tmp_path / "a.jsonl", [unnamed])
     with pytest.raises(UsageError, match="--env NAME"):
         compare_runs(a, a)
     assert list(compare_runs(a, a, env="arithmetic").environments) == ["arithmetic"]
@@ -290,8 +290,8 @@ def test_lines_that_name_no_environment_take_the_one_that_is_given(tmp_path):
 
 def test_an_environment_that_is_not_here_has_no_range(tmp_path):
     lines = [line(f"t{n}", env="elsewhere") for n in range(12)]
-    a = write_lines(tmp_path / "a.jsonl", lines)
-    b = write_lines(tmp_path / "b.jsonl", [*lines[1:], lines[0]])
+    a = write_rows(tmp_path / "a.jsonl", lines)
+    b = write_rows(tmp_path / "b.jsonl", [*lines[1:], lines[0]])
     found = compare_runs(a, b)
     assert (found.margin, found.num_fixed) == (0.0, None)
     assert "set --margin" in found.warnings[-1]
@@ -300,7 +300,7 @@ def test_an_environment_that_is_not_here_has_no_range(tmp_path):
 def test_a_range_that_one_run_records_is_used_for_both(tmp_path):
     """The file's environment cannot be imported; the other run's manifest has its range."""
     lines = [line(f"t{n}", env="elsewhere") for n in range(12)]
-    a, b = write_lines(tmp_path / "a.jsonl", lines), write_run(tmp_path / "b", lines)
+    a, b = write_rows(tmp_path / "a.jsonl", lines), write_run(tmp_path / "b", lines)
     manifest = msgspec.json.decode((b / "run.json").read_bytes())
     manifest["environments"] = {"elsewhere": {"max_reward": 4.0, "num_expected": 12}}
     (b / "run.json").write_bytes(msgspec.json.encode(manifest))

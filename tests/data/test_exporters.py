@@ -19,8 +19,8 @@ from gymcli.serving.service import aggregate_metrics
 from gymcli.store.run_index import RunIndex
 from gymcli.store.scored_lines import EnvironmentFacts
 from gymcli.types import FunctionCall, Message, ToolCall
-from tests.builders import failed, lines, scored, waiting, with_tools, write_run
-from tests.comparison.compared import nemo, write_lines
+from tests.builders import failed, lines, scored, waiting, with_tools, write_rows, write_run
+from tests.comparison.compared import nemo
 from tests.data.exporting import export
 
 SECRET = "sk-12345678901234567890"
@@ -124,12 +124,12 @@ def test_nemo_gym_writes_the_numbers_beside(tmp_path):
 
 def test_nemo_gym_leaves_its_own_lines_as_they_are(tmp_path):
     right = [nemo(task, something={"of": "theirs"}) for task in ("a", "b")]
-    path = write_lines(tmp_path / "rollouts.jsonl", [*right, nemo("a", 0.0, attempt=1)])
+    path = write_rows(tmp_path / "rollouts.jsonl", [*right, nemo("a", 0.0, attempt=1)])
     assert export("nemo-gym", path, where="reward == 1").rows == right
 
 
 def test_nemo_gym_refuses_runs_that_do_not_go_together(tmp_path):
-    foreign = write_lines(tmp_path / "rollouts.jsonl", [nemo("a")])
+    foreign = write_rows(tmp_path / "rollouts.jsonl", [nemo("a")])
     ours = write_run(tmp_path / "run", rollouts=[scored()])
     other = tmp_path / "other.jsonl"
     other.write_bytes(lines(scored("b"), scored()))

@@ -14,7 +14,7 @@ from gymcli.mock import MockAnswer
 from gymcli.mock.behaviours import last_user_text
 from gymcli.tasks.task_options import TaskOptions
 from gymcli.tasks.task_source import TaskSource
-from tests.builders import gym, lines_of, write_sums
+from tests.builders import gym, lines_of, write_rows, write_sums
 
 ASK = 'user: "What is {a} + {b}?"\n'
 
@@ -22,10 +22,6 @@ ASK = 'user: "What is {a} + {b}?"\n'
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-
-
-def write(name, rows):
-    Path(name).write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
 
 
 def collect(*arguments, out):
@@ -91,12 +87,12 @@ def test_a_task_is_selected_by_its_attempts_and_its_row_is_left_as_it_is(mixed_r
 
 def test_raw_rows_and_tables_keep_ids_and_hashes():
     raw = [{"a": 1, "b": n, "answer": n + 1} for n in (1, 2, 2)]
-    write("raw.jsonl", raw)
+    write_rows("raw.jsonl", raw)
     Path("ask.yaml").write_text(ASK)
     keys = collect("raw.jsonl", "--env", "arithmetic", "--prompt", "ask.yaml", out="raws")
     found = select_rows(["raws"])
     assert found.options == ["--env arithmetic", "--prompt ask.yaml"]
-    write("out.jsonl", map(msgspec.json.decode, found.lines))
+    write_rows("out.jsonl", map(msgspec.json.decode, found.lines))
     assert keys_of("out.jsonl", env="arithmetic", prompt=Path("ask.yaml")) == keys
     with pytest.raises(UsageError, match=r"needs different options: --prompt ask\.yaml, none"):
         select_rows(["raws", "mcqa"])
@@ -105,13 +101,13 @@ def test_raw_rows_and_tables_keep_ids_and_hashes():
     keys = collect("t.csv", "--id-field", "nr", out="rows")
     found = select_rows(["rows"], where='task_id == "q2"')
     assert (found.options, found.num_tasks) == (["--env mcqa", "--id-field nr"], {"mcqa": 2})
-    write("out.jsonl", map(msgspec.json.decode, found.lines))
+    write_rows("out.jsonl", map(msgspec.json.decode, found.lines))
     assert keys_of("out.jsonl", env="mcqa", id_field="nr") == keys[1:]
 
 
 def test_rows_of_several_environments_are_drawn_by_weight_and_name_theirs():
     sums = [{"prompt": f"What is {n} + 1?", "answer": n + 1} for n in range(40)]
-    write("sums.jsonl", sums)
+    write_rows("sums.jsonl", sums)
 
     def drawn(**options):
         return select_rows(["mcqa", "sums.jsonl"], env="arithmetic", **options)
@@ -130,7 +126,7 @@ def test_rows_of_several_environments_are_drawn_by_weight_and_name_theirs():
     with pytest.raises(UsageError, match="--num 0: must be 1 or more"):
         drawn(num=0)
     assert sum(drawn(num=30).num_rows.values()) == 30
-    write("mix.jsonl", map(msgspec.json.decode, found.lines))
+    write_rows("mix.jsonl", map(msgspec.json.decode, found.lines))
     read = list(TaskSource(task_inputs(["mix.jsonl"]), TaskOptions(), Registry()).read())
     ids = {key for key, _ in keys_of("sums.jsonl", env="arithmetic")}
     assert {row.id for row in read if row.env == "arithmetic"} < ids

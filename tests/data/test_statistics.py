@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from gymcli.data.statistics import describe_tasks
+from tests.builders import write_rows
 
 TOOLS = [
     {"type": "function", "function": {"name": name, "parameters": {}}} for name in ("look", "go")
@@ -16,7 +17,7 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}
 
 def described(tmp_path, *rows, **options):
     path = tmp_path / "tasks.jsonl"
-    path.write_bytes(b"\n".join(msgspec.json.encode(row) for row in rows))
+    write_rows(path, rows)
     return describe_tasks([path], **options)
 
 

@@ -1,10 +1,9 @@
 """TRL trains on what docs/export.md says: the labels that its trainers make, decoded."""
 
-import msgspec
 import pytest
 
 from gymcli.types import Message
-from tests.builders import scored, with_tools, write_run
+from tests.builders import scored, with_tools, write_rows, write_run
 from tests.data.exporting import export
 from tests.data.token_runs import tokens, write_token_run
 
@@ -61,7 +60,7 @@ def trained(rows, folder, *, kind="SFT", template=TEMPLATE, **settings):
 
     datasets.disable_progress_bars()
     path = folder / "rows.jsonl"
-    path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+    write_rows(path, rows)
     words = tokenizer(template)
     # As docs/export.md says: the columns of messages and tools are JSON.
     kinds = {bool: "bool", int: "int64", float: "float64", str: "string"}

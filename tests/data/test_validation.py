@@ -14,6 +14,7 @@ from gymcli.errors import TasksError, UnknownNameError, UsageError
 from gymcli.nemo_gym.rows import own_task_id
 from gymcli.tasks.task_files import read_tasks
 from gymcli.tasks.task_row import PromptTemplate, TaskReading
+from tests.builders import write_rows
 
 GOOD = {"id": "a", "prompt": "What is 1 + 1?", "answer": 2}
 
@@ -189,11 +190,6 @@ ROWS = [
 ]
 
 
-def written(path, rows):
-    path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
-    return path
-
-
 def tasks_of(path, template=None, **reading):
     """Return the tasks of a run, without the id in their fields, which rendering may add."""
     tasks = []
@@ -209,7 +205,7 @@ def tasks_of(path, template=None, **reading):
 @pytest.mark.parametrize(("rows", "prompt"), [(ROWS, None), (RAW_ROWS, PROMPT)])
 def test_rendered_rows_are_the_same_tasks(tmp_path, rows, prompt):
     """There are two copies of each row; identical rows stay one task."""
-    path = written(tmp_path / "raw.jsonl", [row for row in rows for _ in range(2)])
+    path = write_rows(tmp_path / "raw.jsonl", [row for row in rows for _ in range(2)])
     template = None
     if prompt:
         (tmp_path / "prompt.yaml").write_text(prompt)
@@ -218,7 +214,7 @@ def test_rendered_rows_are_the_same_tasks(tmp_path, rows, prompt):
 
     expected = tasks_of(path, template)
     assert len(expected) == 2 * len(rows)
-    assert tasks_of(written(tmp_path / "plain.jsonl", rendered)) == expected
+    assert tasks_of(write_rows(tmp_path / "plain.jsonl", rendered)) == expected
     assert not any("responses_create_params" in row or "agent_ref" in row for row in rendered)
     assert list(rendered_rows(tmp_path / "plain.jsonl")) == rendered
 
@@ -235,11 +231,11 @@ JSON = st.recursive(
 )
 def test_rendered_rows_keep_any_fields(tmp_path_factory, parts):
     folder = tmp_path_factory.mktemp("rows")
-    path = written(
+    path = write_rows(
         folder / "raw.jsonl",
         [{**more, **row, "task_id": f"t{n}"} for n, (row, more) in enumerate(parts)],
     )
-    plain = written(folder / "plain.jsonl", rendered_rows(path))
+    plain = write_rows(folder / "plain.jsonl", rendered_rows(path))
 
     assert tasks_of(plain) == tasks_of(path)
 
@@ -257,7 +253,7 @@ def test_rendered_rows_of_an_environment_name_it():
     [({}, "id"), ({"id": None}, "task_id"), ({"id": "", "task_id": 1.5, "uuid": None}, "id")],
 )
 def test_rendered_row_without_id_is_named_by_the_hash_of_the_raw_one(tmp_path, ids, name):
-    path = written(tmp_path / "raw.jsonl", [{"prompt": "Hi", **ids}])
+    path = write_rows(tmp_path / "raw.jsonl", [{"prompt": "Hi", **ids}])
     [row] = rendered_rows(path)
 
     assert row.pop(name) == tasks_of(path)[0].id
@@ -268,8 +264,8 @@ def test_rendered_row_without_id_is_named_by_the_hash_of_the_raw_one(tmp_path, i
 def test_rendered_rows_keep_the_field_that_holds_the_id(tmp_path):
     """The rows share one `id`, but `--id-field` names another field."""
     rows = [{"id": 1, "name": name, "prompt": "Hi"} for name in "ab"]
-    path = written(tmp_path / "raw.jsonl", rows)
-    plain = written(tmp_path / "plain.jsonl", rendered_rows(path, id_field="name"))
+    path = write_rows(tmp_path / "raw.jsonl", rows)
+    plain = write_rows(tmp_path / "plain.jsonl", rendered_rows(path, id_field="name"))
 
     assert tasks_of(plain, id_field="name") == tasks_of(path, id_field="name")
 
@@ -277,7 +273,7 @@ def test_rendered_rows_keep_the_field_that_holds_the_id(tmp_path):
 @pytest.mark.parametrize("name", ["messages", "tools"])
 def test_rendered_rows_refuse_a_field_that_would_be_a_prompt(tmp_path, name):
     row = {"responses_create_params": {"input": "Hi"}, name: []}
-    path = written(tmp_path / "raw.jsonl", [row])
+    path = write_rows(tmp_path / "raw.jsonl", [row])
 
     with pytest.raises(TasksError) as raised:
         list(rendered_rows(path))
@@ -286,7 +282,7 @@ def test_rendered_rows_refuse_a_field_that_would_be_a_prompt(tmp_path, name):
 
 
 def test_rendered_rows_end_with_the_wrong_ones(tmp_path):
-    path = written(tmp_path / "raw.jsonl", [{"prompt": 3}, {"prompt": "Hi"}, {"answer": 1}])
+    path = write_rows(tmp_path / "raw.jsonl", [{"prompt": 3}, {"prompt": "Hi"}, {"answer": 1}])
     rows = rendered_rows(path)
 
     assert next(rows)["messages"][0]["content"] == "Hi"
@@ -301,7 +297,7 @@ def test_rendered_rows_end_with_the_wrong_ones(tmp_path):
 def test_rendered_rows_name_only_options_that_rendering_has(tmp_path):
     rows = [{"id": "a", "prompt": "?"}, {"id": "a", "prompt": "!"}]
     with pytest.raises(TasksError, match=r'has the same id "a"; use --id-field F$'):
-        list(rendered_rows(written(tmp_path / "t.jsonl", rows)))
+        list(rendered_rows(write_rows(tmp_path / "t.jsonl", rows)))
 
 
 def test_rendered_rows_need_a_file_that_is_there():
@@ -316,9 +312,9 @@ def test_rendered_rows_of_nemo_gym_keep_the_names_that_tell_them_apart(tmp_path)
         for text in "ab"
     ]
     source, out = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
-    source.write_bytes(b"\n".join(msgspec.json.encode(row) for row in rows))
+    write_rows(source, rows)
     rendered = list(rendered_rows(source))
-    out.write_bytes(b"\n".join(msgspec.json.encode(row) for row in rendered))
+    write_rows(out, rendered)
     assert [own_task_id(row) for row in rendered] == [
         own_task_id(row) for row in rendered_rows(out)
     ]

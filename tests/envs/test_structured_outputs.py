@@ -32,6 +32,7 @@ from gymcli.envs.structured_outputs.formats import (
 )
 from gymcli.errors import MissingPackageError, VerifierError, VerifierTimeoutError
 from gymcli.types import FunctionCall, Message, ToolCall
+from tests.builders import lines_of
 from tests.envs.episodes import (
     answered,
     calls,
@@ -873,7 +874,7 @@ def test_the_package_is_needed_for_xml_alone(monkeypatch):
 
 
 def shipped_rows():
-    return [msgspec.json.decode(line) for line in shipped_tasks(NAME).read_bytes().splitlines()]
+    return lines_of(shipped_tasks(NAME))
 
 
 def form_of(row):

@@ -20,6 +20,7 @@ from tests.builders import (
     lines,
     lines_of,
     scored,
+    write_rows,
     write_run,
     write_sums,
 )
@@ -88,7 +89,7 @@ def test_measure_reads_nemo_gym(tmp_path):
         {**NEMO, "agent_ref": {"name": "arithmetic_simple_agent"}, "_ng_task_index": index}
         for index in range(2)
     ]
-    (tmp_path / "r.jsonl").write_bytes(b"\n".join(map(msgspec.json.encode, lines)))
+    write_rows(tmp_path / "r.jsonl", lines)
     metrics = measure(tmp_path / "r.jsonl").metrics()
     assert list(metrics.environments) == ["arithmetic"]
     assert (metrics.num_scored, metrics.usage["completion_tokens"]) == (2, 2)
@@ -102,7 +103,7 @@ def test_measure_reads_a_file_in_which_lines_of_ours_and_of_nemo_gym_are_mixed(t
     ours = lines_of(out / "rollouts.jsonl")
     nemo = {**NEMO, "agent_ref": {"name": "arithmetic"}, "task_id": "n", "attempt": 7}
     mixed = [ours[0], nemo, ours[1], {**nemo, "schema_version": 0, "task_id": "m"}]
-    (tmp_path / "r.jsonl").write_bytes(b"\n".join(map(msgspec.json.encode, mixed)))
+    write_rows(tmp_path / "r.jsonl", mixed)
     metrics = measure(tmp_path / "r.jsonl").metrics()
     assert (metrics.num_scored, metrics.num_tasks) == (4, 4)
     own_tokens = sum(line["usage"]["prompt_tokens"] for line in ours)
@@ -135,7 +136,7 @@ def test_measure_of_an_environment_that_is_not_here(tmp_path):
     out = tmp_path / "run"
     collect_all(write_sums(tmp_path / "t.jsonl", 2), out=out)
     lines = [{**line, "env": "riddles"} for line in lines_of(out / "rollouts.jsonl")]
-    (tmp_path / "r.jsonl").write_bytes(b"\n".join(map(msgspec.json.encode, lines)))
+    write_rows(tmp_path / "r.jsonl", lines)
     metrics = measure(tmp_path / "r.jsonl").metrics()
     assert (metrics.mean_reward, metrics.pass_at_k) == (1.0, None)
 
@@ -163,7 +164,7 @@ def test_measure_refuses_numbers_that_are_too_large(tmp_path, field, value, mess
     rollout = {"schema_version": 1, "env": "arithmetic", "attempt": 0, "reward": 1e100}
     lines = [{**rollout, "task_id": "a"}, {**rollout, "task_id": "b", field: value}]
     path = tmp_path / "r.jsonl"
-    path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+    write_rows(path, lines)
     with pytest.raises(RunFileError, match=rf"r\.jsonl:2: .*{message}"):
         measure(path)
 
@@ -203,7 +204,7 @@ def test_measure_counts_a_failed_verifier_of_nemo_gym_as_unscored(tmp_path):
         {**NEMO, "reward": 0.0, "_ng_rollout_index": 1, "_ng_failure_class": "judge_failed"},
     ]
     path = tmp_path / "r.jsonl"
-    path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+    write_rows(path, lines)
     metrics = measure(path, env="arithmetic").metrics()
     assert (metrics.num_scored, metrics.num_unscored, metrics.mean_reward) == (1, 1, 1.0)
     assert metrics.failures == {"judge_failed": 1}
@@ -290,7 +291,7 @@ def test_measure_slices_rollouts_of_nemo_gym(tmp_path):
         {**line, "_ng_task_index": 2, "kind": "product", "_ng_failure_class": "judge_failed"},
     ]
     path = tmp_path / "r.jsonl"
-    path.write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in lines))
+    write_rows(path, lines)
     slices = measure(path, by=["task.kind"]).metrics().environments["arithmetic"].slices
     found = {n: (p.num_scored, p.num_unscored) for n, p in slices["task.kind"].items()}
     assert found == {"product": (0, 1), "sum": (2, 0)}
@@ -322,7 +323,7 @@ def styled_run(tmp_path: Path) -> Path:
         for n in (1, 2)
     ]
     tasks = tmp_path / "t.jsonl"
-    tasks.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+    write_rows(tasks, rows)
     collect_all(tasks, env=f"{tmp_path / 'styled.py'}:Styled", out=tmp_path / "run", repeats=2)
     return tmp_path / "run"
 

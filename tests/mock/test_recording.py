@@ -13,6 +13,7 @@ from gymcli.mock.behaviours import Behaviour, read_script, refusal_of
 from gymcli.models.client import Client
 from gymcli.models.endpoint import Endpoint
 from gymcli.types import Answer, Message, Request, Usage
+from tests.builders import lines_of
 from tests.mock.talking import CHAT, RESPONSES, chat, needs_dev_full, post
 
 LOGPROBS = {"content": [{"token": "5", "logprob": -0.5, "bytes": [53], "top_logprobs": []}]}
@@ -251,7 +252,7 @@ def test_streams_are_asked_for_as_one_body(tmp_path):
 def test_lines_say_what_they_answer(tmp_path):
     path = tmp_path / "session.jsonl"
     with_recording(path, lambda _: "yes", asking(CHAT))
-    [line] = [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
+    [line] = lines_of(path)
     assert line["note"] == "turn 0 after 'hello'"
     assert line["answers"][0]["text"] == "yes"
 

@@ -16,6 +16,7 @@ from gymcli.mock.behaviours import refusal_of
 from gymcli.models.client import Client
 from gymcli.models.endpoint import SCALAR_DIALECTS, Endpoint
 from gymcli.types import Message, Request
+from tests.builders import lines_of
 from tests.mock.talking import CHAT, chat, needs_dev_full, post, talk, talking
 
 
@@ -292,7 +293,7 @@ async def test_server_logs_what_became_of_each_request(tmp_path):
                     await response.read()
             except aiohttp.ClientError:
                 continue
-        lines = [msgspec.json.decode(line) for line in file.read_bytes().splitlines()]
+        lines = lines_of(file)
     found = [(line["status"], line["fault"], line["turn"], line["text"][:6]) for line in lines]
     assert found == [
         (200, None, 0, "a [red"),

@@ -4,11 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from gymcli.store.run_directory import RunDirectory
-from tests.builders import clean_environment, lines_of
+from tests.builders import clean_environment, lines_of, write_rows
 
 WRITING = '''
 import os
@@ -64,7 +63,7 @@ def collect(folder):
 def test_what_a_tool_does_to_low_descriptors_harms_no_file_of_the_run(tmp_path, what):
     (tmp_path / "writing.py").write_text(WRITING.format(what=what))
     rows = [{"id": f"t{number}", "prompt": "Go."} for number in range(6)]
-    (tmp_path / "t.jsonl").write_bytes(b"".join(msgspec.json.encode(r) + b"\n" for r in rows))
+    write_rows(tmp_path / "t.jsonl", rows)
     for _ in range(2):  # the second one reads what the first one wrote
         errors = collect(tmp_path)
         # The sockets of the loop are closed: it cannot end, and the run is restarted.

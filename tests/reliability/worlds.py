@@ -8,12 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
 from gymcli import Context, Environment, JSONObject, Message, Rollout, Score, Task, tool
 from gymcli.mock import MockAnswer
 from gymcli.mock.behaviours import num_turns, refusal_of
 from gymcli.types import Request
+from tests.builders import write_rows
 from tests.runner.environments import Judged
 
 NONCE = re.compile(r"<(task-\d+)>")
@@ -106,7 +105,7 @@ NUM_TASKS = 6
 def write_tasks(path: Path, num: int = NUM_TASKS) -> Path:
     """Write tasks with a nonce each."""
     rows = ({"id": f"task-{n}", "prompt": f"<task-{n}> Begin."} for n in range(num))
-    path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+    write_rows(path, rows)
     return path
 
 

@@ -12,8 +12,8 @@ from gymcli.metrics.results import Interval
 from gymcli.reporting.html_page import MARK, html_report
 from gymcli.reporting.html_run import read_run
 from gymcli.secrets import Scrubber
-from tests.builders import gym
-from tests.comparison.compared import nemo, write_lines
+from tests.builders import gym, write_rows
+from tests.comparison.compared import nemo
 from tests.reporting.html_pages import (
     HOSTILE,
     Page,
@@ -286,7 +286,7 @@ def test_a_bare_file_says_what_is_not_known(run):
 def test_a_rollout_file_of_nemo_gym_has_a_page(tmp_path):
     own = {"agent_ref": {"name": "mcqa_simple_agent"}, "expected_answer": "B"}
     theirs = [nemo("a", reward, attempt=n, **own) for n, reward in enumerate((1.0, 0.0))]
-    file = write_lines(tmp_path / "theirs.jsonl", theirs)
+    file = write_rows(tmp_path / "theirs.jsonl", theirs)
     page = Page(page_of(file))
     assert "mcqa" in page.text
     assert 0.5 in page.numbers

@@ -28,7 +28,8 @@ from gymcli.reporting.viewer import (
 )
 from gymcli.secrets import Scrubber
 from gymcli.store.run_index import Refreshed, RunIndex
-from tests.comparison.compared import nemo, write_lines
+from tests.builders import write_rows
+from tests.comparison.compared import nemo
 from tests.reporting.viewer_runs import TOKEN, Shown, failure, lines, rollout, said, write_run
 
 
@@ -422,7 +423,7 @@ def test_differences_of_no_kind_are_refused(two, given):
 def test_a_rollout_of_others_is_shown(tmp_path):
     answer = {"output": [{"type": "message", "role": "assistant", "content": "B"}]}
     line = nemo("x", agent_ref={"name": "mcqa"}, response=answer)
-    file = write_lines(tmp_path / "theirs.jsonl", [line])
+    file = write_rows(tmp_path / "theirs.jsonl", [line])
     [found] = asked(file, ("list", {}))
     [row] = found["rows"]
     assert (row["env"], row["reward"], row["passed"]) == ("mcqa", 1.0, True)

@@ -28,9 +28,9 @@ from gymcli.store.run_directory import UNFINISHED
 from gymcli.store.verdicts import Verdicts
 from gymcli.tasks.task_source import TaskFile
 from gymcli.types import SCHEMA_VERSION, Message, Rollout, Verifier
-from tests.builders import lines_of
+from tests.builders import lines_of, write_prompts, write_rows
 from tests.runner.environments import Judged, Talked
-from tests.runner.test_roles import JUDGED, collected, endpoint_of, failing_at, write_rows
+from tests.runner.test_roles import JUDGED, collected, endpoint_of, failing_at
 
 
 def judged_by(use, model="j", *, params=None, verdict="[[GOOD]]"):
@@ -59,7 +59,7 @@ def pending_scored(run, model="j", **options):
 @pytest.fixture
 def waiting(tmp_path) -> Path:
     """Return a run in which one of three conversations waits for its score."""
-    rows = write_rows(tmp_path / "t.jsonl", 3)
+    rows = write_prompts(tmp_path / "t.jsonl", 3)
     collected(rows, judge=failing_at(2), out=tmp_path / "run", concurrency=1)
     return tmp_path / "run"
 
@@ -116,7 +116,7 @@ def test_a_rescored_run_names_the_judge_that_scored_it(waiting, tmp_path):
 
 
 def test_a_rescored_run_can_be_gone_on_with_under_its_judge(tmp_path):
-    rows, run, out = write_rows(tmp_path / "t.jsonl", 2), tmp_path / "run", tmp_path / "out"
+    rows, run, out = write_prompts(tmp_path / "t.jsonl", 2), tmp_path / "run", tmp_path / "out"
     collected(rows, out=run)
     rescored(run, "other", out=out, verdict="[[BAD]]")
     policy = gymcli.Endpoint(base_url="http://127.0.0.1:9/v1", model="m")
@@ -154,7 +154,7 @@ def test_a_rescored_run_keeps_the_roles_of_scores_that_it_keeps():
 
 def test_a_run_made_of_a_bare_file_has_its_verdicts(tmp_path):
     run, bare, out = tmp_path / "run", tmp_path / "r.jsonl", tmp_path / "out"
-    collected(write_rows(tmp_path / "t.jsonl", 3), out=run)
+    collected(write_prompts(tmp_path / "t.jsonl", 3), out=run)
     bare.write_bytes((run / "rollouts.jsonl").read_bytes())
     _, server = rescored(bare, out=out)
     assert server.num_requests == len(lines_of(out / "verdicts.jsonl")) == 3
@@ -166,7 +166,7 @@ def test_a_run_made_of_a_bare_file_has_its_verdicts(tmp_path):
 def test_a_full_disk_under_the_verdicts_ends_the_rescoring(tmp_path, monkeypatch):
     """No more verdicts are paid for when one cannot be saved."""
     run = tmp_path / "run"
-    collected(write_rows(tmp_path / "t.jsonl", 200), out=run)
+    collected(write_prompts(tmp_path / "t.jsonl", 200), out=run)
     (run / "verdicts.jsonl").unlink()
     counts = []
 
@@ -189,7 +189,7 @@ def test_a_full_disk_under_the_verdicts_ends_the_rescoring(tmp_path, monkeypatch
 def test_a_rescoring_that_was_broken_off_asks_nothing_twice(tmp_path):
     """Verdicts on a bare file are saved in the new run before it is complete."""
     run, bare, out = (tmp_path / name for name in ("run", "r.jsonl", "again"))
-    collected(write_rows(tmp_path / "t.jsonl", 5), out=run)
+    collected(write_prompts(tmp_path / "t.jsonl", 5), out=run)
     bare.write_bytes((run / "rollouts.jsonl").read_bytes())
 
     def stop(report):
@@ -218,7 +218,7 @@ def mixed(tmp_path) -> Path:
         rows.append({"id": f"s{number}", "prompt": "Say 2.", "env": "arithmetic", "answer": 2})
         rows.append({"id": f"t{number}", "prompt": f"Say 2, {number}.", "env": "environments"})
     tasks = tmp_path / "t.jsonl"
-    tasks.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+    write_rows(tasks, rows)
     collected(tasks, out=tmp_path / "run", concurrency=1, policy=last_user_text)
     return tmp_path / "run"
 

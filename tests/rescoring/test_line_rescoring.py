@@ -28,6 +28,7 @@ from gymcli.rollout.scoring import Workers
 from gymcli.store.lines import Line
 from gymcli.store.rollout_files import RolloutReading, decode_rollout
 from gymcli.types import AttemptKey, Message, Rollout, Score, Timing, Verifier
+from tests.builders import write_rows
 from tests.rollout.isolated import is_running, wait_for
 
 ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the limit rests on /proc")
@@ -38,6 +39,7 @@ import asyncio
 import os
 import signal
 from gymcli import Environment, EnvironmentOptions, Score, Task
+from tests.builders import write_rows
 from tests.rollout.isolated import write_everywhere
 
 class Letters(Environment[Task]):
@@ -103,7 +105,7 @@ def rollout(text, number=0, **fields):
 
 def write(tmp_path, *rollouts):
     path = tmp_path / "rollouts.jsonl"
-    path.write_bytes(b"".join(msgspec.json.encode(item) + b"\n" for item in rollouts))
+    write_rows(path, rollouts)
     return path
 
 

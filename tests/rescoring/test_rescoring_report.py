@@ -21,9 +21,9 @@ from gymcli.rollout.verifier_worker import ErrorReply
 from gymcli.runner.judges import Judges
 from gymcli.store.scored_lines import ScoredLine
 from gymcli.types import AttemptKey
-from tests.builders import FLAKY, collect_all, lines_of, write_sums
+from tests.builders import FLAKY, collect_all, lines_of, write_prompts, write_rows, write_sums
 from tests.metrics.aggregating import aggregate
-from tests.runner.test_roles import JUDGED, collected, endpoint_of, write_rows
+from tests.runner.test_roles import JUDGED, collected, endpoint_of
 
 GRADED = '''"""An environment whose verifier returns components and metrics with the reward."""
 
@@ -126,7 +126,7 @@ def write_rollouts(path, num, **fields):
         }
         for number in range(num)
     ]
-    path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+    write_rows(path, lines)
 
 
 def test_a_verifier_that_counts_its_calls_is_found(tmp_path, monkeypatch):
@@ -188,7 +188,7 @@ def test_groups_are_scored_together_each_time(tmp_path, monkeypatch):
         }
         for line in lines
     ]
-    Path("r.jsonl").write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in made))
+    write_rows("r.jsonl", made)
     rescoring = Rescoring(Path("r.jsonl"), env="fickle.py:Grouped")
     report = rescoring.repeat(3)
     assert (report.num_rollouts, report.num_faulty) == (3, 3)
@@ -255,7 +255,7 @@ def repeated(run, behaviour, num_repeats):
 def test_a_judge_is_asked_each_time_and_nothing_is_kept(tmp_path):
     """Verdicts on record are not reused; a judge that changes its mind is no verifier's fault."""
     run = tmp_path / "run"
-    collected(write_rows(tmp_path / "t.jsonl", 4), out=run)
+    collected(write_prompts(tmp_path / "t.jsonl", 4), out=run)
     before = {path.name: path.read_bytes() for path in run.iterdir()}
     answers = itertools.cycle(["[[GOOD]]"] * 4 + ["[[BAD]]"] * 4)
     report, judge = repeated(run, lambda _: next(answers), 3)
@@ -271,7 +271,7 @@ def test_a_judge_is_asked_each_time_and_nothing_is_kept(tmp_path):
 def test_equal_requests_of_one_repeat_are_asked_each(tmp_path):
     """Two rollouts with equal answers share no verdict, even when judged concurrently."""
     run = tmp_path / "run"
-    collected(write_rows(tmp_path / "t.jsonl", 3), policy=lambda _: "gold", out=run)
+    collected(write_prompts(tmp_path / "t.jsonl", 3), policy=lambda _: "gold", out=run)
     assert len(lines_of(run / "verdicts.jsonl")) == 1
     report, judge = repeated(run, lambda _: "[[GOOD]]", 2)
     assert judge.num_requests == 6
@@ -365,17 +365,13 @@ def run(tmp_path) -> Path:
     return tmp_path / "run"
 
 
-def write_lines(path: Path, lines) -> None:
-    path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
-
-
 def change(run: Path, scores) -> None:
     """Change the recorded scores of the first rollouts, by task and attempt."""
     lines = lines_of(run / "rollouts.jsonl")
     lines.sort(key=lambda line: (line["task_id"], line["attempt"]))
     for line, score in zip(lines, scores, strict=False):
         line.update(score)
-    write_lines(run / "rollouts.jsonl", lines)
+    write_rows(run / "rollouts.jsonl", lines)
 
 
 def told(tmp_path, monkeypatch, scores, **environment):
@@ -395,7 +391,7 @@ def told(tmp_path, monkeypatch, scores, **environment):
         for key, (before, _) in scores.items()
     ]
     Path("run").mkdir()
-    write_lines(Path("run/rollouts.jsonl"), lines)
+    write_rows(Path("run/rollouts.jsonl"), lines)
     Path("told.json").write_bytes(
         msgspec.json.encode({key: after for key, (_, after) in scores.items()})
     )
@@ -568,7 +564,7 @@ def test_strict_mean_counts_what_the_verifier_cannot_score(tmp_path, monkeypatch
     rescoring = told(tmp_path, monkeypatch, scores, num_expected=num_expected)
     error = {"class": "E", "phase": "model"}
     failures = [("b", 1), ("a", 1), ("e", 0)]
-    write_lines(
+    write_rows(
         Path("run/failures.jsonl"),
         [
             {"schema_version": 1, "env": "graded", "task_id": t, "attempt": n, "error": error}
@@ -594,7 +590,7 @@ def test_effects_are_by_environment(working_folder):
     lines += [{**line, "env": "flaky", "reward": 0.0} for line in lines]
     lines[0]["reward"] = 0.0
     del lines[-1]["reward"]
-    write_lines(Path("r.jsonl"), lines)
+    write_rows(Path("r.jsonl"), lines)
     report = Rescoring(Path("r.jsonl"), env="flaky.py:Flaky").run()
     changed = {env: flips.num_changed for env, flips in report.environments.items()}
     assert changed == {"arithmetic": 1, "flaky": 3}

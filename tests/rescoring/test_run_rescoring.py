@@ -10,7 +10,7 @@ from gymcli.errors import TasksError, UsageError
 from gymcli.metrics.measure import measure
 from gymcli.rescoring.run_rescoring import Rescoring, score_pending
 from gymcli.types import Failure, Rollout
-from tests.builders import FLAKY, collect_all, lines_of, write_sums
+from tests.builders import FLAKY, collect_all, lines_of, write_rows, write_sums
 from tests.metrics.test_measure import NEMO
 
 
@@ -24,7 +24,7 @@ def run(tmp_path) -> Path:
 def change(run: Path, **fields) -> None:
     """Change every rollout of a run on disk."""
     lines = [{**line, **fields} for line in lines_of(run / "rollouts.jsonl")]
-    (run / "rollouts.jsonl").write_bytes(b"".join(msgspec.json.encode(x) + b"\n" for x in lines))
+    write_rows(run / "rollouts.jsonl", lines)
 
 
 def test_rescoring_finds_nothing_to_change(run):
@@ -37,7 +37,7 @@ def test_rescoring_says_what_changed_and_which_way(run):
     change(run, reward=0.25)
     lines = lines_of(run / "rollouts.jsonl")
     lines[0]["messages"][-1]["content"], lines[0]["reward"] = "It is 99.", 1.0
-    (run / "rollouts.jsonl").write_bytes(b"".join(msgspec.json.encode(x) + b"\n" for x in lines))
+    write_rows(run / "rollouts.jsonl", lines)
     seen = []
     report = Rescoring(run).run(watch=lambda report: seen.append(report.num_rescored))
     assert (report.num_changed, report.num_up, report.num_down) == (8, 7, 1)
@@ -161,7 +161,7 @@ def test_rescoring_joins_the_rows_of_others(tmp_path):
         {"env": "arithmetic", "prompt": "What is 2 + 2?", "answer": 4},
         {"env": "arithmetic", "prompt": "What is 1 + 1?", "answer": 2},
     ]
-    (tmp_path / "t.jsonl").write_bytes(b"\n".join(map(msgspec.json.encode, rows)))
+    write_rows(tmp_path / "t.jsonl", rows)
     assert Rescoring(tmp_path / "r.jsonl").run().num_failed == 1
     report = Rescoring(tmp_path / "r.jsonl", task_files=[tmp_path / "t.jsonl"]).run()
     assert (report.num_rescored, report.num_changed) == (1, 0)
@@ -172,7 +172,7 @@ def test_rescoring_joins_rows_of_bare_fields_by_their_index(tmp_path):
     del line["answer"]
     (tmp_path / "r.jsonl").write_bytes(msgspec.json.encode(line))
     rows = [{"answer": 9}, {"answer": 2, "_ng_task_index": 7}]
-    (tmp_path / "t.jsonl").write_bytes(b"\n".join(map(msgspec.json.encode, rows)))
+    write_rows(tmp_path / "t.jsonl", rows)
     report = Rescoring(tmp_path / "r.jsonl", task_files=[tmp_path / "t.jsonl"]).run()
     assert (report.num_rescored, report.num_changed) == (1, 0)
 
@@ -187,7 +187,7 @@ def test_rescoring_compares_means_over_rollouts_with_both_scores(tmp_path, worki
     lines = [
         {**x, "reward": 1.0 * (x["task_id"] == "sum-0")} for x in lines_of(out / "rollouts.jsonl")
     ]
-    (out / "rollouts.jsonl").write_bytes(b"".join(msgspec.json.encode(x) + b"\n" for x in lines))
+    write_rows(out / "rollouts.jsonl", lines)
     (tmp_path / "broken").touch()
     report = Rescoring(out, env=spec).run()
     assert (report.num_rescored, report.num_failed) == (1, 1)

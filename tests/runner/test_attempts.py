@@ -19,9 +19,9 @@ from gymcli.runner.collection import Collection
 from gymcli.runner.plan import plan_run
 from gymcli.tasks.task_source import TaskFile
 from gymcli.types import Failure, Rollout, TaskRow
-from tests.builders import FLAKY, QUICK, add_up, collect_all, lines_of, write_sums
+from tests.builders import FLAKY, QUICK, add_up, collect_all, lines_of, write_prompts, write_sums
 from tests.runner.test_groups import TOGETHER, counting
-from tests.runner.test_roles import collected, failing_at, write_rows
+from tests.runner.test_roles import collected, failing_at
 
 
 def refusing(*, status: int, first: int, last: int = 10**9):
@@ -60,7 +60,7 @@ async def test_run_attempts_reads_tasks_as_they_are_needed(tmp_path):
 def test_run_attempts_ends_when_no_answer_reports_usage(tmp_path):
     """With a limit on tokens, every episode with a second turn would fail in the same way."""
     silent = MockAnswer(body='{"choices": [{"message": {"role": "assistant", "content": "1"}}]}')
-    tasks = write_rows(tmp_path / "t.jsonl", 40)
+    tasks = write_prompts(tmp_path / "t.jsonl", 40)
     with pytest.raises(FatalEndpointError, match=r"did not report .* \(20 tasks in a row met this"):
         collect_all(
             tasks,
@@ -185,7 +185,7 @@ def test_run_attempts_counts_tasks_in_a_row_and_not_their_attempts(tmp_path):
 
 def test_run_attempts_ends_where_the_judge_alone_is_not_there(tmp_path):
     """Answers of the policy say nothing about the judge's model."""
-    tasks = write_rows(tmp_path / "t.jsonl", 30)
+    tasks = write_prompts(tmp_path / "t.jsonl", 30)
 
     def refuse(request):
         return refusal_of(404, "no such model")
@@ -295,7 +295,7 @@ def refusing_judge(*, first, last=10**9):
 
 def waiting_run(tmp_path, num):
     """Return a run in which all conversations wait for their judge."""
-    tasks, run = write_rows(tmp_path / "t.jsonl", num), tmp_path / "run"
+    tasks, run = write_prompts(tmp_path / "t.jsonl", num), tmp_path / "run"
     collected(tasks, judge=failing_at(*range(1, num + 1)), out=run, concurrency=1)
     return tasks, run
 
@@ -326,7 +326,7 @@ def test_run_attempts_ends_where_nothing_that_waits_is_scored_any_more(tmp_path)
 
 def test_run_attempts_counts_a_refusal_once_for_a_group(tmp_path):
     """A group of twelve attempts counts as one task, however many of them wait."""
-    tasks = write_rows(tmp_path / "t.jsonl", 3)
+    tasks = write_prompts(tmp_path / "t.jsonl", 3)
     # The judge is asked 13 times for a group: about each attempt, and about all of them.
     options = {"env": TOGETHER, "policy": counting(), "repeats": 12, "concurrency": 1}
     records, _, _ = collected(tasks, judge=refusing_judge(first=14, last=25), **options)
@@ -337,7 +337,7 @@ def test_run_attempts_counts_a_refusal_once_for_a_group(tmp_path):
 
 def test_run_attempts_ends_where_many_groups_in_a_row_are_refused(tmp_path):
     """Attempts that failed only because of their group do not reset the count."""
-    tasks, run = write_rows(tmp_path / "t.jsonl", 30), tmp_path / "run"
+    tasks, run = write_prompts(tmp_path / "t.jsonl", 30), tmp_path / "run"
     options = {"env": TOGETHER, "policy": counting(), "repeats": 2, "concurrency": 1, "out": run}
     with pytest.raises(FatalEndpointError, match="20 tasks in a row met this"):
         collected(tasks, judge=refusing_judge(first=4), **options)

@@ -32,7 +32,7 @@ from gymcli.store.manifest import Manifest
 from gymcli.tasks.task_source import TaskFile
 from gymcli.training import Sampler
 from gymcli.types import AttemptKey, Failure, Rollout
-from tests.builders import FLAKY, add_up, collect_all, lines_of, write_sums
+from tests.builders import FLAKY, add_up, collect_all, lines_of, write_rows, write_sums
 
 LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 
@@ -371,13 +371,13 @@ def test_resuming_names_rows_of_nemo_gym_as_before(tmp_path):
         {"id": 7, "answer": n + 1, "responses_create_params": {"input": f"What is {n} + 1?"}}
         for n in range(3)
     ]
-    tasks.write_bytes(b"\n".join(msgspec.json.encode(row) for row in rows))
+    write_rows(tasks, rows)
     options = {"out": out, "env": "arithmetic"}
     assert len(collect_all(tasks, limit=1, **options)[0]) == 1
     records, _ = collect_all(tasks, **options)
     assert [record.reward for record in records] == [1.0, 1.0]
     assert len({task_id for task_id, _ in keys_of(out)}) == 3
-    tasks.write_bytes(b"\n".join(msgspec.json.encode(row) for row in reversed(rows)))
+    write_rows(tasks, reversed(rows))
     assert collect_all(tasks, **options)[1].num_requests == 0
 
 

@@ -14,7 +14,7 @@ from gymcli.runner.cost_estimate import RunEstimate, budget_forecasts, estimate,
 from gymcli.runner.plan import RunPlan, plan_run
 from gymcli.runner.resume_state import existing_state
 from gymcli.types import Usage
-from tests.builders import collect_all
+from tests.builders import collect_all, write_rows
 
 PRICES = {"prompt": 1e6, "completion": 2e6}
 """A token of a prompt costs 1, one of an answer 2."""
@@ -41,13 +41,13 @@ def estimate_of(tasks: Path, **options) -> RunEstimate:
 def write(tmp_path):
     """Return a function that writes rows to a tasks file."""
 
-    def write_rows(*rows, env="arithmetic"):
+    def write_prompts(*rows, env="arithmetic"):
         path = tmp_path / "tasks.jsonl"
         lines = ({"id": str(n), "env": env, "answer": 1, **row} for n, row in enumerate(rows))
-        path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+        write_rows(path, lines)
         return path
 
-    return write_rows
+    return write_prompts
 
 
 def test_four_characters_count_as_a_token(write):

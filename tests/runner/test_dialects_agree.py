@@ -1,10 +1,9 @@
 """Tests that the same tasks yield the same rollouts in every dialect."""
 
-import msgspec
 import pytest
 
 from gymcli.mock import MockAnswer, scripted
-from tests.builders import gym, lines_of
+from tests.builders import gym, lines_of, write_rows
 
 NEXT = MockAnswer(
     text="I shall look.",
@@ -53,7 +52,7 @@ def test_dialects_agree(tmp_path, mock_server, row_shape):
         if row_shape == "responses_create_params":
             row[row_shape] = {"input": [{"role": "user", "content": row.pop("prompt")}]}
         rows.append(row)
-    (tmp_path / "t.jsonl").write_bytes(b"\n".join(map(msgspec.json.encode, rows)))
+    write_rows(tmp_path / "t.jsonl", rows)
     found = []
     for dialect in ("chat", "responses"):
         where = ("--base-url", mock_server.base_url, "--model", "m", "--dialect", dialect)

@@ -13,8 +13,8 @@ from gymcli.mock import MockAnswer
 from gymcli.mock.behaviours import last_user_text, refusal_of
 from gymcli.rescoring.run_rescoring import Rescoring, score_pending
 from gymcli.types import Failure
-from tests.builders import collect_all, lines_of
-from tests.runner.test_roles import collected, failing_at, write_rows
+from tests.builders import collect_all, lines_of, write_prompts, write_rows
+from tests.runner.test_roles import collected, failing_at
 
 RANKED = "tests.runner.environments:Ranked"
 TOGETHER = "tests.runner.environments:JudgedTogether"
@@ -32,7 +32,7 @@ def counting(*, failing=()):
 
 
 def test_a_group_is_scored_when_its_last_attempt_is_there(tmp_path):
-    tasks, run = write_rows(tmp_path / "t.jsonl", 2), tmp_path / "run"
+    tasks, run = write_prompts(tmp_path / "t.jsonl", 2), tmp_path / "run"
     records, _ = collect_all(tasks, counting(), env=RANKED, repeats=3, concurrency=1, out=run)
     rewards = [(record.task_id, record.attempt, record.reward) for record in records]
     assert rewards == [
@@ -46,7 +46,7 @@ def test_a_group_is_scored_when_its_last_attempt_is_there(tmp_path):
 @pytest.mark.slow
 async def test_a_straggler_holds_nothing_up_but_its_own_group(tmp_path):
     """Everything else is on disk while it is awaited, including the others of its group."""
-    tasks, run = write_rows(tmp_path / "t.jsonl", 4), tmp_path / "run"
+    tasks, run = write_prompts(tmp_path / "t.jsonl", 4), tmp_path / "run"
     seen = []
 
     def behave(request):
@@ -73,7 +73,7 @@ async def test_a_straggler_holds_nothing_up_but_its_own_group(tmp_path):
 
 
 def test_a_failed_member_leaves_its_group_unscored_until_a_resume(tmp_path):
-    tasks, run = write_rows(tmp_path / "t.jsonl", 3), tmp_path / "run"
+    tasks, run = write_prompts(tmp_path / "t.jsonl", 3), tmp_path / "run"
     options = {"env": RANKED, "repeats": 2, "out": run, "concurrency": 1}
     records, _ = collect_all(tasks, counting(failing={3}), **options)
     failures = {
@@ -94,7 +94,7 @@ def test_a_failed_member_leaves_its_group_unscored_until_a_resume(tmp_path):
 
 def test_no_retry_leaves_a_group_alone_that_it_cannot_complete(tmp_path):
     """Its other attempts are neither requested nor recorded as failed a second time."""
-    tasks, run = write_rows(tmp_path / "t.jsonl", 3), tmp_path / "run"
+    tasks, run = write_prompts(tmp_path / "t.jsonl", 3), tmp_path / "run"
     options = {"env": RANKED, "repeats": 2, "out": run, "concurrency": 1}
     collect_all(tasks, counting(failing={3}), **options)
     before = (run / "failures.jsonl").read_bytes()
@@ -110,7 +110,7 @@ def test_no_retry_leaves_a_group_alone_that_it_cannot_complete(tmp_path):
 
 
 def test_a_group_is_completed_after_a_process_dies_between_its_lines(tmp_path):
-    tasks, run = write_rows(tmp_path / "t.jsonl", 1), tmp_path / "run"
+    tasks, run = write_prompts(tmp_path / "t.jsonl", 1), tmp_path / "run"
     options = {"env": RANKED, "repeats": 3, "out": run, "concurrency": 1}
     collect_all(tasks, counting(), **options)
     lines = (run / "rollouts.jsonl").read_bytes().splitlines(keepends=True)
@@ -129,7 +129,7 @@ def test_a_group_is_completed_after_a_process_dies_between_its_lines(tmp_path):
 
 
 def test_repeats_belong_to_the_identity_of_groups(tmp_path):
-    tasks, run = write_rows(tmp_path / "t.jsonl", 1), tmp_path / "run"
+    tasks, run = write_prompts(tmp_path / "t.jsonl", 1), tmp_path / "run"
     collect_all(tasks, counting(), env=RANKED, repeats=2, out=run)
     with pytest.raises(RunMismatchError, match="repeats 2 there, 3 here"):
         collect_all(tasks, counting(), env=RANKED, repeats=3, out=run)
@@ -145,11 +145,11 @@ def test_identical_rows_are_one_group(tmp_path):
 
 
 def test_groups_are_rescored_together(tmp_path):
-    tasks, run = write_rows(tmp_path / "t.jsonl", 2), tmp_path / "run"
+    tasks, run = write_prompts(tmp_path / "t.jsonl", 2), tmp_path / "run"
     collect_all(tasks, counting(), env=RANKED, repeats=3, out=run)
     lines = lines_of(run / "rollouts.jsonl")
     lines[0]["reward"] = 0.75
-    (run / "rollouts.jsonl").write_bytes(b"".join(msgspec.json.encode(x) + b"\n" for x in lines))
+    write_rows(run / "rollouts.jsonl", lines)
     report = Rescoring(run, env=RANKED, out=tmp_path / "out").run()
     assert (report.num_rescored, report.num_changed) == (6, 1)
     again = Rescoring(tmp_path / "out", env=RANKED).run()
@@ -157,7 +157,7 @@ def test_groups_are_rescored_together(tmp_path):
 
 
 def test_rescoring_leaves_a_group_without_all_its_attempts_unscored(tmp_path):
-    tasks, run = write_rows(tmp_path / "t.jsonl", 2), tmp_path / "run"
+    tasks, run = write_prompts(tmp_path / "t.jsonl", 2), tmp_path / "run"
     collect_all(tasks, counting(), env=RANKED, repeats=2, concurrency=1, out=run)
     lines = (run / "rollouts.jsonl").read_bytes().splitlines(keepends=True)
     bare = tmp_path / "bare.jsonl"
@@ -170,18 +170,18 @@ def test_rescoring_leaves_a_group_without_all_its_attempts_unscored(tmp_path):
 
 
 def test_rescoring_groups_all_records_of_a_task_without_a_group_size(tmp_path):
-    tasks, run = write_rows(tmp_path / "t.jsonl", 2), tmp_path / "run"
+    tasks, run = write_prompts(tmp_path / "t.jsonl", 2), tmp_path / "run"
     collect_all(tasks, counting(), env=RANKED, repeats=2, out=run)
     lines = [line | {"group_size": 0} for line in lines_of(run / "rollouts.jsonl")]
     bare = tmp_path / "bare.jsonl"
-    bare.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+    write_rows(bare, lines)
     report = Rescoring(bare, env=RANKED).run()
     assert (report.num_rescored, report.num_changed) == (4, 0)
 
 
 def test_a_group_counts_what_its_judge_took(tmp_path):
     """Each attempt counts its own call; the call about all of them counts with the first."""
-    tasks = write_rows(tmp_path / "t.jsonl", 2)
+    tasks = write_prompts(tmp_path / "t.jsonl", 2)
     records, _, judge = collected(tasks, env=TOGETHER, policy=counting(), repeats=3)
     assert [record.reward for record in records] == [pytest.approx(1 / 3)] * 6
     calls = [(record.attempt, record.role_usage["judge"].num_calls) for record in records]
@@ -190,7 +190,7 @@ def test_a_group_counts_what_its_judge_took(tmp_path):
 
 
 def test_a_group_that_fails_counts_what_its_judge_took(tmp_path):
-    tasks, run = write_rows(tmp_path / "t.jsonl", 1), tmp_path / "run"
+    tasks, run = write_prompts(tmp_path / "t.jsonl", 1), tmp_path / "run"
     options = {"env": TOGETHER, "policy": counting(), "repeats": 3, "out": run}
     records, _, judge = collected(tasks, judge=failing_at(2), **options)
     assert [record.error.error_class for record in records] == ["RoleError"] * 3
@@ -201,7 +201,7 @@ def test_a_group_that_fails_counts_what_its_judge_took(tmp_path):
 
 def test_judge_calls_of_scored_attempts_count_with_the_rest_of_the_group(tmp_path):
     """Their lines are already written, so their repeated calls count with the other attempts."""
-    tasks, run = write_rows(tmp_path / "t.jsonl", 1), tmp_path / "run"
+    tasks, run = write_prompts(tmp_path / "t.jsonl", 1), tmp_path / "run"
     options = {"env": TOGETHER, "policy": counting(), "repeats": 3, "out": run}
     collected(tasks, **options)
     lines = (run / "rollouts.jsonl").read_bytes().splitlines(keepends=True)
@@ -251,7 +251,7 @@ def test_a_group_without_a_conversation_may_change_its_size(tmp_path):
 
 
 async def test_a_group_whose_verifier_fails_waits_as_a_whole(tmp_path):
-    tasks, run = write_rows(tmp_path / "t.jsonl", 1), tmp_path / "run"
+    tasks, run = write_prompts(tmp_path / "t.jsonl", 1), tmp_path / "run"
     env = "tests.runner.environments:Miscounted"
     roles = {"judge": "oracle"}
     records = gymcli.collect(tasks, model="oracle", env=env, roles=roles, repeats=2, out=run)
@@ -263,7 +263,7 @@ async def test_a_group_whose_verifier_fails_waits_as_a_whole(tmp_path):
 
 
 def test_a_group_waits_where_one_of_its_verifiers_fails(tmp_path):
-    tasks = write_rows(tmp_path / "t.jsonl", 1)
+    tasks = write_prompts(tmp_path / "t.jsonl", 1)
     records, _ = collect_all(
         tasks, lambda request: "no number", env=RANKED, repeats=2, out=tmp_path / "run"
     )

@@ -16,10 +16,10 @@ from gymcli.store.rollout_files import RolloutReading
 from gymcli.store.scored_lines import EnvironmentFacts, FailureLine
 from gymcli.tasks.task_source import TaskFile
 from gymcli.types import Verifier
-from tests.builders import write_sums
-from tests.comparison.compared import line, nemo, write_lines
+from tests.builders import write_prompts, write_rows, write_sums
+from tests.comparison.compared import line, nemo
 from tests.models.test_local import PLAIN, WITH_TOOLS, write_gguf
-from tests.runner.test_roles import JUDGED, write_rows
+from tests.runner.test_roles import JUDGED
 
 SECRET = "sk-never-to-be-seen"
 
@@ -82,7 +82,7 @@ def test_identity_does_not_depend_on_the_spelling_of_a_number(tmp_path):
     found = [plan(tasks, params=params) for params in spellings]
     assert found[0].manifest.identity == found[1].manifest.identity
     assert found[0].path == found[1].path
-    judged = write_rows(tmp_path / "judged.jsonl", 1)
+    judged = write_prompts(tmp_path / "judged.jsonl", 1)
     judges = [
         plan(judged, env=JUDGED, roles={"judge": "oracle"}, role_params={"judge": params})
         for params in spellings
@@ -320,7 +320,7 @@ def lines_of(path):
 
 
 def test_lines_of_ours_say_how_they_were_made(tmp_path):
-    path = write_lines(tmp_path / "r.jsonl", [line("x", seed=5, group_size=2)])
+    path = write_rows(tmp_path / "r.jsonl", [line("x", seed=5, group_size=2)])
     ((made, _),) = lines_of(path)
     assert isinstance(made, ComparedLine)
     assert (made.seed, made.group_size, made.task_hash) == (5, 2, "00000000000000aa")
@@ -338,7 +338,7 @@ def test_the_prompt_is_what_stands_before_the_answer(tmp_path):
         line("w", messages=[prompt, said[0]], role_usage={"user": {"model": "u"}}),
         line("u", messages=[prompt, said[0]], role_usage={"judge": {"model": "j"}}),
     ]
-    x, y, z, v, w, u = (number for _, number in lines_of(write_lines(tmp_path / "r.jsonl", lines)))
+    x, y, z, v, w, u = (number for _, number in lines_of(write_rows(tmp_path / "r.jsonl", lines)))
     assert x == y == u
     assert len({x, z, v, 0}) == 4
     assert w == 0, "a model wrote a part of it"
@@ -347,14 +347,14 @@ def test_the_prompt_is_what_stands_before_the_answer(tmp_path):
 def test_the_prompt_of_a_rollout_of_nemo_gym_is_that_of_the_same_of_ours(tmp_path):
     ours = line("x", messages=[{"role": "user", "content": "Hi."}])
     theirs = nemo("x", prompt="Hi.")
-    (_, one), (made, other) = lines_of(write_lines(tmp_path / "r.jsonl", [ours, theirs]))
+    (_, one), (made, other) = lines_of(write_rows(tmp_path / "r.jsonl", [ours, theirs]))
     assert one == other
     assert (made.task_hash, made.env_version, made.verifier) == ("", "", Verifier())
     assert (made.model, made.reward) == ("theirs", 1.0)
 
 
 def test_a_rollout_whose_verifier_failed_is_a_failure(tmp_path):
-    path = write_lines(tmp_path / "r.jsonl", [nemo("x", 0.0, _ng_failure_class="Timeout")])
+    path = write_rows(tmp_path / "r.jsonl", [nemo("x", 0.0, _ng_failure_class="Timeout")])
     ((found, _),) = lines_of(path)
     assert isinstance(found, FailureLine)
     assert found.error.error_class == "Timeout"
@@ -363,7 +363,7 @@ def test_a_rollout_whose_verifier_failed_is_a_failure(tmp_path):
 def test_many_lines_come_in_several_lists(tmp_path):
     """Raw parts of a block are valid until the next one, however long the lines are."""
     lines = [line(f"t{n}", fields={"text": "x" * 30_000}) for n in range(100)]
-    path = write_lines(tmp_path / "r.jsonl", lines)
+    path = write_rows(tmp_path / "r.jsonl", lines)
     sizes, ids = [], []
     for part in read_compared_lines(path, RolloutReading(str(path))):
         sizes.append(len(part))

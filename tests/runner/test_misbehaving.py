@@ -5,14 +5,13 @@ import logging
 import os
 import sys
 
-import msgspec
 import pytest
 
 import gymcli
 from gymcli.mock import MockAnswer, MockServer
 from gymcli.models.endpoint import Endpoint
 from gymcli.types import Failure, Rollout
-from tests.builders import collect_all
+from tests.builders import collect_all, write_rows
 
 ENV = "tests.runner.misbehaving:Misbehaving"
 RAISING = "tests.runner.misbehaving:Raising"
@@ -50,7 +49,7 @@ def collected(tmp_path, place, does, *, env=ENV, **options):
         for name in names
     ]
     path = tmp_path / "tasks.jsonl"
-    path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+    write_rows(path, rows)
     records, _ = collect_all(path, say, env=env, **options)
     found = {record.task_id: record for record in records}
     assert sorted(found) == sorted(names)
@@ -130,7 +129,7 @@ async def test_two_collections_in_one_loop_do_not_meet(tmp_path):
     async def one(name, place):
         rows = [{"id": "0", "prompt": "x", "place": place, "does": "hang"}, {"prompt": "y"}]
         path = tmp_path / name
-        path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+        write_rows(path, rows)
         async with MockServer(say) as server:
             endpoint = Endpoint(base_url=server.base_url, model="m", max_attempts=1)
             records = [r async for r in gymcli.collect(path, endpoint=endpoint, env=ENV)]

@@ -5,7 +5,6 @@ import itertools
 from collections import Counter
 from contextlib import AsyncExitStack
 
-import msgspec
 import pytest
 
 import gymcli
@@ -21,15 +20,9 @@ from gymcli.runner.plan import plan_run
 from gymcli.store.run_directory import RunDirectory
 from gymcli.tasks.task_source import TaskFile
 from gymcli.types import Failure, Rollout
-from tests.builders import QUICK, lines_of
+from tests.builders import QUICK, lines_of, write_prompts
 
 JUDGED = "tests.runner.environments:Judged"
-
-
-def write_rows(path, num):
-    rows = [{"id": f"t{n}", "prompt": f"Say something about {n}."} for n in range(num)]
-    path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
-    return path
 
 
 def good(request):
@@ -82,7 +75,7 @@ def rescored(run, *, judge=good, **options):
 
 
 def test_collect_asks_the_judge_and_counts_what_it_took(tmp_path):
-    tasks = write_rows(tmp_path / "t.jsonl", 4)
+    tasks = write_prompts(tmp_path / "t.jsonl", 4)
     prices = {"prompt": 1.0, "completion": 2.0}
     records, policy, judge = collected(tasks, judge_options={"prices": prices})
     assert (policy.num_requests, judge.num_requests) == (4, 4)
@@ -102,7 +95,7 @@ def test_collect_counts_unusable_answers_of_a_judge(tmp_path):
     answers = iter([useless, "[[GOOD]]", useless, useless])
     options = {"prices": {"prompt": 1.0, "completion": 0.0}, "max_attempts": 2}
     records, _, judge = collected(
-        write_rows(tmp_path / "t.jsonl", 2),
+        write_prompts(tmp_path / "t.jsonl", 2),
         judge=lambda _: next(answers),
         judge_options=options,
         concurrency=1,
@@ -117,7 +110,7 @@ def test_collect_counts_unusable_answers_of_a_judge(tmp_path):
 
 def test_collect_keeps_a_conversation_whose_judge_failed(tmp_path):
     """Only conversations with a failed judge wait; scoring them sends no other request."""
-    tasks = write_rows(tmp_path / "t.jsonl", 20)
+    tasks = write_prompts(tmp_path / "t.jsonl", 20)
     run = tmp_path / "run"
     records, policy, judge = collected(tasks, judge=failing_at(3, 9), out=run, concurrency=1)
     failed = [record for record in records if isinstance(record, Failure)]
@@ -147,7 +140,7 @@ def test_a_judge_that_gave_no_verdict_is_asked_again(tmp_path):
         "I cannot say.",
     ]
     answers = iter([*useless, "I cannot say either."])
-    tasks = write_rows(tmp_path / "t.jsonl", len(useless))
+    tasks = write_prompts(tmp_path / "t.jsonl", len(useless))
     run = tmp_path / "run"
     records, _, _ = collected(tasks, judge=lambda _: next(answers), out=run, concurrency=1)
     assert {(r.error.error_class, r.error.phase) for r in records} == {("RoleError", "role")}
@@ -162,7 +155,7 @@ def test_a_judge_that_gave_no_verdict_is_asked_again(tmp_path):
 
 
 def test_collect_resumes_conversations_that_wait_for_their_judge(tmp_path):
-    tasks = write_rows(tmp_path / "t.jsonl", 5)
+    tasks = write_prompts(tmp_path / "t.jsonl", 5)
     run = tmp_path / "run"
     collected(tasks, judge=failing_at(2), out=run, concurrency=1)
     records, policy, judge = collected(tasks, out=run)
@@ -171,14 +164,14 @@ def test_collect_resumes_conversations_that_wait_for_their_judge(tmp_path):
 
 def test_rescoring_makes_no_call_that_was_made_before(tmp_path):
     run = tmp_path / "run"
-    collected(write_rows(tmp_path / "t.jsonl", 6), out=run)
+    collected(write_prompts(tmp_path / "t.jsonl", 6), out=run)
     nowhere = Endpoint(base_url="http://127.0.0.1:9/v1", model="j", **QUICK)
     report = Rescoring(run, env=JUDGED, judges=Judges({"judge": nowhere})).run()
     assert (report.num_rescored, report.num_changed, report.num_failed) == (6, 0, 0)
 
 
 def test_rescoring_finds_both_answers_of_a_judge_that_was_asked_once_more(tmp_path):
-    run, tasks = tmp_path / "run", write_rows(tmp_path / "t.jsonl", 6)
+    run, tasks = tmp_path / "run", write_prompts(tmp_path / "t.jsonl", 6)
     answers = itertools.cycle(["Well.", "[[GOOD]]"])
     records, _, judge = collected(tasks, judge=lambda _: next(answers), out=run, concurrency=1)
     assert [record.reward for record in records] == [1.0] * 6
@@ -192,7 +185,7 @@ def test_rescoring_finds_both_answers_of_a_judge_that_was_asked_once_more(tmp_pa
 
 def test_rescoring_asks_a_different_judge_and_saves_its_verdicts(tmp_path):
     run, out = tmp_path / "run", tmp_path / "out"
-    collected(write_rows(tmp_path / "t.jsonl", 6), out=run)
+    collected(write_prompts(tmp_path / "t.jsonl", 6), out=run)
 
     async def again(servers):
         judges = Judges({"judge": endpoint_of(servers["judge"], "other")})
@@ -212,7 +205,7 @@ def test_rescoring_asks_a_different_judge_and_saves_its_verdicts(tmp_path):
 def test_rescoring_does_not_write_into_a_run_it_may_only_read(tmp_path):
     """It is a bare file, or a directory that another process is writing."""
     run = tmp_path / "run"
-    collected(write_rows(tmp_path / "t.jsonl", 3), out=run)
+    collected(write_prompts(tmp_path / "t.jsonl", 3), out=run)
     (run / "verdicts.jsonl").unlink()
     bare = tmp_path / "rollouts.jsonl"
     bare.write_bytes((run / "rollouts.jsonl").read_bytes())
@@ -242,14 +235,14 @@ def test_rescoring_does_not_write_into_a_run_it_may_only_read(tmp_path):
 
 def test_verify_needs_the_judge(tmp_path):
     run = tmp_path / "run"
-    collected(write_rows(tmp_path / "t.jsonl", 2), out=run)
+    collected(write_prompts(tmp_path / "t.jsonl", 2), out=run)
     with pytest.raises(UsageError, match="--role judge=NAME_OR_URL"):
         list(gymcli.rescore(run, env=JUDGED))
 
 
 def test_verify_takes_roles_inside_a_running_loop(tmp_path):
     run = tmp_path / "run"
-    collected(write_rows(tmp_path / "t.jsonl", 2), out=run)
+    collected(write_prompts(tmp_path / "t.jsonl", 2), out=run)
 
     async def notebook():
         return list(gymcli.rescore(run, env=JUDGED, roles={"judge": "oracle"}))
@@ -259,7 +252,7 @@ def test_verify_takes_roles_inside_a_running_loop(tmp_path):
 
 def test_equal_requests_are_asked_once(tmp_path):
     """This includes concurrent requests, and attempts with equal answers."""
-    tasks = write_rows(tmp_path / "t.jsonl", 3)
+    tasks = write_prompts(tmp_path / "t.jsonl", 3)
     records, _, judge = collected(tasks, policy=lambda request: "the same", repeats=4)
     assert judge.num_requests == 1
     uses = [record.role_usage["judge"] for record in records]
@@ -268,7 +261,7 @@ def test_equal_requests_are_asked_once(tmp_path):
 
 
 def test_parameters_of_a_role_win_and_belong_to_the_identity(tmp_path):
-    tasks, run = write_rows(tmp_path / "t.jsonl", 2), tmp_path / "run"
+    tasks, run = write_prompts(tmp_path / "t.jsonl", 2), tmp_path / "run"
     params = {"judge": {"temperature": 0.5}}
     _, _, judge = collected(tasks, out=run, role_params=params)
     assert {request.body["temperature"] for request in judge.requests} == {0.5}
@@ -279,7 +272,7 @@ def test_parameters_of_a_role_win_and_belong_to_the_identity(tmp_path):
 @pytest.mark.parametrize("name", ["Judged", "Lenient", "Rewording", "JudgedTogether"])
 def test_what_a_role_says_of_the_run_ends_it_whatever_the_environment_does(tmp_path, name):
     """Log probabilities are not cached: the user must leave them out."""
-    tasks, run = write_rows(tmp_path / "t.jsonl", 2), tmp_path / "run"
+    tasks, run = write_prompts(tmp_path / "t.jsonl", 2), tmp_path / "run"
     params = {"judge": {"logprobs": True}}
     env = f"tests.runner.environments:{name}"
     with pytest.raises(UsageError, match="cached answers have no log probabilities"):
@@ -289,13 +282,13 @@ def test_what_a_role_says_of_the_run_ends_it_whatever_the_environment_does(tmp_p
 
 
 def test_collect_refuses_to_start_without_a_role(tmp_path):
-    tasks = write_rows(tmp_path / "t.jsonl", 2)
+    tasks = write_prompts(tmp_path / "t.jsonl", 2)
     with pytest.raises(UsageError, match="environments needs a model for the role judge"):
         plan_run([TaskFile(tasks)], CollectOptions(model="oracle", env=JUDGED))
 
 
 def test_collect_refuses_a_role_that_nobody_has(tmp_path):
-    tasks = write_rows(tmp_path / "t.jsonl", 2)
+    tasks = write_prompts(tmp_path / "t.jsonl", 2)
     options = CollectOptions(
         model="oracle", env=JUDGED, roles={"judge": "oracle", "jugde": "oracle"}
     )
@@ -304,14 +297,14 @@ def test_collect_refuses_a_role_that_nobody_has(tmp_path):
 
 
 def test_collect_asks_environments_before_it_starts(tmp_path):
-    tasks = write_rows(tmp_path / "t.jsonl", 2)
+    tasks = write_prompts(tmp_path / "t.jsonl", 2)
     options = CollectOptions(model="oracle", env="tests.runner.environments:Unprepared")
     with pytest.raises(UsageError, match="needs the package anything"):
         plan_run([TaskFile(tasks)], options)
 
 
 def test_default_roles_serve_who_declares_them(tmp_path):
-    tasks = write_rows(tmp_path / "t.jsonl", 2)
+    tasks = write_prompts(tmp_path / "t.jsonl", 2)
     defaults = {"judge": "oracle", "user": "oracle"}
     options = CollectOptions(model="oracle", env=JUDGED, default_roles=defaults)
     plan = plan_run([TaskFile(tasks)], options, has_directory=False)
@@ -319,13 +312,13 @@ def test_default_roles_serve_who_declares_them(tmp_path):
 
 
 async def test_oracle_and_stand_in_need_no_model(tmp_path):
-    tasks = write_rows(tmp_path / "t.jsonl", 2)
+    tasks = write_prompts(tmp_path / "t.jsonl", 2)
     records = gymcli.collect(tasks, model="oracle", env=JUDGED, roles={"judge": "oracle"})
     assert [record.reward async for record in records] == [1.0, 1.0]
 
 
 async def test_a_role_without_a_stand_in_leaves_the_attempt_unscored(tmp_path):
-    tasks = write_rows(tmp_path / "t.jsonl", 1)
+    tasks = write_prompts(tmp_path / "t.jsonl", 1)
     env = "tests.runner.environments:Talked"
     records = gymcli.collect(tasks, model="oracle", env=env, roles={"user": "oracle"})
     [failure] = [record async for record in records]
@@ -334,7 +327,7 @@ async def test_a_role_without_a_stand_in_leaves_the_attempt_unscored(tmp_path):
 
 
 def test_a_user_that_fails_is_no_failure_of_the_policy(tmp_path):
-    tasks = write_rows(tmp_path / "t.jsonl", 3)
+    tasks = write_prompts(tmp_path / "t.jsonl", 3)
     env = "tests.runner.environments:Talked"
     records, policy, user = collected(
         tasks, judge=failing_at(2), env=env, role="user", concurrency=1
@@ -345,14 +338,14 @@ def test_a_user_that_fails_is_no_failure_of_the_policy(tmp_path):
 
 
 def test_a_user_is_asked_every_time(tmp_path):
-    tasks = write_rows(tmp_path / "t.jsonl", 3)
+    tasks = write_prompts(tmp_path / "t.jsonl", 3)
     env = "tests.runner.environments:Talked"
     _, _, user = collected(tasks, env=env, role="user")
     assert user.num_requests == 3
 
 
 def test_a_judge_that_refuses_the_key_ends_the_run(tmp_path):
-    tasks = write_rows(tmp_path / "t.jsonl", 60)
+    tasks = write_prompts(tmp_path / "t.jsonl", 60)
 
     def refuse(request):
         return refusal_of(401, "no such key")
@@ -363,7 +356,7 @@ def test_a_judge_that_refuses_the_key_ends_the_run(tmp_path):
 
 
 def test_collect_warns_where_the_policy_judges_itself(tmp_path):
-    tasks = write_rows(tmp_path / "t.jsonl", 1)
+    tasks = write_prompts(tmp_path / "t.jsonl", 1)
     endpoint = Endpoint(base_url="http://127.0.0.1:9/v1", model="m")
     options = CollectOptions(endpoint=endpoint, env=JUDGED, roles={"judge": endpoint})
     plan = plan_run([TaskFile(tasks)], options, has_directory=False)
@@ -372,7 +365,7 @@ def test_collect_warns_where_the_policy_judges_itself(tmp_path):
 
 def test_metrics_count_roles_apart(tmp_path):
     """The policy's usage is the same with and without a judge."""
-    tasks, run, alone = write_rows(tmp_path / "t.jsonl", 4), tmp_path / "run", tmp_path / "alone"
+    tasks, run, alone = write_prompts(tmp_path / "t.jsonl", 4), tmp_path / "run", tmp_path / "alone"
     collected(tasks, out=run, judge=failing_at(1), concurrency=1)
     metrics = measure(run).metrics()
     use = metrics.role_usage["judge"]
@@ -394,7 +387,7 @@ def test_metrics_count_roles_apart(tmp_path):
 
 
 def test_a_schema_is_sent_as_a_response_format(tmp_path):
-    tasks = write_rows(tmp_path / "t.jsonl", 1)
+    tasks = write_prompts(tmp_path / "t.jsonl", 1)
     env = "tests.runner.environments:Schooled"
     [record], _, judge = collected(tasks, env=env, judge=lambda request: '{"good": true}')
     assert record.details["reason"] == "true"
@@ -404,7 +397,7 @@ def test_a_schema_is_sent_as_a_response_format(tmp_path):
 
 
 async def test_stand_ins_that_cannot_be_made_leave_the_attempt_unscored(tmp_path):
-    tasks = write_rows(tmp_path / "t.jsonl", 1)
+    tasks = write_prompts(tmp_path / "t.jsonl", 1)
     env = "tests.runner.environments:Schooled"
     records = gymcli.collect(tasks, model="oracle", env=env, roles={"judge": "oracle"})
     [failure] = [record async for record in records]
@@ -414,7 +407,7 @@ async def test_stand_ins_that_cannot_be_made_leave_the_attempt_unscored(tmp_path
 @pytest.mark.local_model
 async def test_the_embedded_model_judges_under_a_schema(tmp_path):
     pytest.importorskip("xllamacpp")
-    tasks = write_rows(tmp_path / "t.jsonl", 1)
+    tasks = write_prompts(tmp_path / "t.jsonl", 1)
     env = "tests.runner.environments:Schooled"
     records = gymcli.collect(
         tasks,

@@ -13,8 +13,8 @@ from gymcli.mock.behaviours import last_user_text, refusal_of
 from gymcli.models.endpoint import Endpoint
 from gymcli.training import Sampler
 from gymcli.types import Rollout
-from tests.builders import add_up, write_sums
-from tests.runner.test_roles import good, write_rows
+from tests.builders import add_up, write_prompts, write_sums
+from tests.runner.test_roles import good
 
 JUDGED = "tests.runner.environments:Judged"
 TOO_MANY = refusal_of(429, "slow down")
@@ -78,7 +78,7 @@ def test_a_refused_attempt_ends_in_the_slot_of_another(tmp_path):
 
 
 def test_a_question_that_a_judge_always_refuses_holds_up_no_other_attempt(tmp_path):
-    tasks = write_rows(tmp_path / "t.jsonl", 12)
+    tasks = write_prompts(tmp_path / "t.jsonl", 12)
     refused = Refusing(good, "about 0.")
     records, _ = first_records(11, tasks, last_user_text, judge=refused, env=JUDGED)
     assert all(isinstance(record, Rollout) for record in records)
@@ -86,7 +86,7 @@ def test_a_question_that_a_judge_always_refuses_holds_up_no_other_attempt(tmp_pa
 
 def test_equal_questions_of_attempts_wait_for_one_answer_and_not_for_a_slot(tmp_path):
     """The attempt that asked has lent its slot to one that waits for its answer."""
-    tasks = write_rows(tmp_path / "t.jsonl", 6)
+    tasks = write_prompts(tmp_path / "t.jsonl", 6)
     refused = Refusing(good, "the same", num=4)
     records, _ = first_records(6, tasks, lambda _: "the same", judge=refused, env=JUDGED)
     assert all(isinstance(record, Rollout) for record in records)

@@ -5,7 +5,6 @@ import itertools
 from collections import Counter
 from contextlib import AsyncExitStack, aclosing
 
-import msgspec
 import pytest
 import uvloop
 from hypothesis import given, settings
@@ -30,8 +29,16 @@ from gymcli.runner.plan import plan_run
 from gymcli.runner.stopping import Budget, Stopping, spent_on_record
 from gymcli.tasks.task_source import TaskFile
 from gymcli.types import ErrorRecord, Failure, RoleUse, Rollout, Timing, Usage
-from tests.builders import QUICK, add_up, collect_all, lines_of, write_sums
-from tests.runner.test_roles import JUDGED, good, write_rows
+from tests.builders import (
+    QUICK,
+    add_up,
+    collect_all,
+    lines_of,
+    write_prompts,
+    write_rows,
+    write_sums,
+)
+from tests.runner.test_roles import JUDGED, good
 
 STALLED = MockAnswer(text="never", fault="stall")
 HOUR = 3600.0
@@ -164,7 +171,7 @@ def test_what_was_tried_before_the_cut_is_on_record(tmp_path):
 
 def test_a_conversation_whose_judge_is_cut_off_is_not_asked_for_again(tmp_path):
     """It is saved, the failure names the phase, and the next command scores it."""
-    tasks, out = write_rows(tmp_path / "t.jsonl", 3), tmp_path / "run"
+    tasks, out = write_prompts(tmp_path / "t.jsonl", 3), tmp_path / "run"
 
     async def stop(collection, server, judging):
         await until(lambda: judging.in_flight == 3)
@@ -190,7 +197,7 @@ def test_a_conversation_whose_judge_is_cut_off_is_not_asked_for_again(tmp_path):
 
 def test_attempts_of_a_group_that_never_gets_whole_are_recorded(tmp_path):
     """Attempts that wait for the others keep their conversation."""
-    tasks, out = write_rows(tmp_path / "t.jsonl", 1), tmp_path / "run"
+    tasks, out = write_prompts(tmp_path / "t.jsonl", 1), tmp_path / "run"
     numbers = iter(range(3))
 
     def behave(request):
@@ -303,7 +310,7 @@ async def test_work_that_ends_in_the_moment_of_the_cut_keeps_its_result():
 
 async def test_a_library_user_who_leaves_finds_no_invented_records(tmp_path):
     """Finished conversations are saved, even if their judge was still being asked."""
-    tasks, out = write_rows(tmp_path / "t.jsonl", 4), tmp_path / "run"
+    tasks, out = write_prompts(tmp_path / "t.jsonl", 4), tmp_path / "run"
 
     def judge(request):
         return good(request) if "about 0" in last_user_text(request) else STALLED
@@ -394,7 +401,7 @@ def tokens(number):
 
 
 def write(folder, name, *records):
-    (folder / name).write_bytes(b"".join(msgspec.json.encode(r) + b"\n" for r in records))
+    write_rows(folder / name, records)
 
 
 def test_a_conversation_counts_once_and_each_of_its_scorings(tmp_path):

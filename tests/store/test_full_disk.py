@@ -15,8 +15,7 @@ import gymcli
 from gymcli.errors import RunDirectoryError
 from gymcli.store.rollout_files import FAILURES, ROLLOUTS
 from gymcli.types import Failure, Rollout
-from tests.builders import gym_process, lines_of, unmeasured_environment, write_sums
-from tests.runner.test_roles import write_rows
+from tests.builders import gym_process, lines_of, unmeasured_environment, write_prompts, write_sums
 from tests.store.test_recovery import ended, finals
 
 NUM_TASKS = 200
@@ -155,7 +154,7 @@ LOSSES = {
 @pytest.mark.parametrize("loss", LOSSES)
 def test_collect_whose_files_vanish(tmp_path, loss):
     what, message = LOSSES[loss]
-    write_rows(tmp_path / "t.jsonl", 12)
+    write_prompts(tmp_path / "t.jsonl", 12)
     (tmp_path / "env.py").write_text(VANISHING.replace("{what}", what))
     done = collect(tmp_path, "--concurrency", "1", env="env.py:Sum")
     assert done.returncode == 4, done.stderr
@@ -185,7 +184,7 @@ WAITING = (
 @pytest.mark.slow
 def test_collect_ends_an_attempt_whose_record_could_not_be_written(tmp_path):
     """No further write would reveal the error, and the attempt would last an hour."""
-    write_rows(tmp_path / "t.jsonl", 5)
+    write_prompts(tmp_path / "t.jsonl", 5)
     (tmp_path / "env.py").write_text(WAITING)
     done = collect(tmp_path, "--concurrency", "1", "--max-run-time", "300", env="env.py:Sum")
     assert done.returncode == 4, done.stderr
@@ -297,7 +296,7 @@ def test_collect_under_a_clock_that_jumps(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_a_record_that_is_longer_than_a_line_costs_its_own_attempt(tmp_path):
     """It could not be read again; the run continues, and the next command retries the attempt."""
-    tasks, run = write_rows(tmp_path / "t.jsonl", 2), tmp_path / "run"
+    tasks, run = write_prompts(tmp_path / "t.jsonl", 2), tmp_path / "run"
     (tmp_path / "long.py").write_text(
         VANISHING.replace("{what}", "pass").replace(
             'content="anything"', 'content="x" * ((1 << 27) if rollout.task_id == "t0" else 9)'

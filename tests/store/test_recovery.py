@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import gymcli
 from gymcli.errors import RunFileError
 from gymcli.store.rollout_files import FAILURES, GENERATIONS, ROLLOUTS, VERDICTS
-from tests.builders import lines_of, write_sums
-from tests.runner.test_roles import JUDGED, collected, failing_at, write_rows
+from tests.builders import lines_of, write_prompts, write_sums
+from tests.runner.test_roles import JUDGED, collected, failing_at
 
 TOGETHER = "tests.runner.environments:JudgedTogether"
 
@@ -70,7 +70,7 @@ def test_a_run_is_completed_wherever_its_rollouts_were_cut(quick_disk):
 
 def made_run(folder, env):
     """Return tasks and a finished run of them that has every kind of file."""
-    tasks, run = write_rows(folder / "t.jsonl", 3), folder / "run"
+    tasks, run = write_prompts(folder / "t.jsonl", 3), folder / "run"
     options = {"env": env, "repeats": 2, "out": run}
     collected(tasks, judge=failing_at(3), **options)
     collected(tasks, **options)

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.builders import lines_of
 from tests.tasks.hub import NO_CARD, SHA, lines, running_hub
 
 TOKEN = "hf_" + "s3cret" * 5
@@ -84,10 +85,6 @@ def pull(tmp_path, hub):
     return pulled
 
 
-def rows_of(path):
-    return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
-
-
 def record_of(path):
     return msgspec.json.decode(Path(f"{path}.source.json").read_bytes())
 
@@ -104,7 +101,7 @@ def test_pull_of_the_hub_streams_what_is_asked_for(tmp_path, pull, hub):
         ["hf:org/sums", *options, "-o", "out.jsonl"],
         ["hf:org/single", "--revision", SHA, "-o", "single.jsonl"],
     ) == [(0, "wrote out.jsonl: 2 rows\n"), (0, "wrote single.jsonl: 1 row\n")]
-    rows = rows_of(tmp_path / "out.jsonl")
+    rows = lines_of(tmp_path / "out.jsonl")
     assert [(row["answer"], row["messages"][0]["content"]) for row in rows] == [
         (4, "What is 3 + 1?"),
         (5, "What is 4 + 1?"),
@@ -125,7 +122,7 @@ def test_pull_of_the_hub_streams_what_is_asked_for(tmp_path, pull, hub):
     assert "train-0.jsonl" in opened
     assert not {"train-1.jsonl", "other.jsonl"} & opened
 
-    assert rows_of(tmp_path / "single.jsonl") == [{"question": "1 + 1?", "answer": "So: #### 2"}]
+    assert lines_of(tmp_path / "single.jsonl") == [{"question": "1 + 1?", "answer": "So: #### 2"}]
     record = record_of(tmp_path / "single.jsonl")
     assert (record["split"], record["revision"]) == ("train", SHA)
     assert record["license"] == "mit, gpl"
@@ -226,7 +223,7 @@ def test_benchmarks_are_pulled_from_the_hub_as_pinned_and_only_once(tmp_path, pu
     assert first == (0, "pulling several: 5 tasks from hf:org/sums\n")
     assert second == (0, "")
     [path] = tmp_path.glob("cache/several/*/several.jsonl")
-    questions = [(row["question"], row["_config"]) for row in rows_of(path)]
+    questions = [(row["question"], row["_config"]) for row in lines_of(path)]
     assert questions[0] == ("3 + 1?", "main")
     assert questions[-1] == ("7 + 1?", "other")
     assert record_of(path)["config"] == "main, other"

@@ -16,7 +16,7 @@ from gymcli.tasks.task_files import RowProblem, with_shared_ids
 from gymcli.tasks.task_options import TaskOptions
 from gymcli.tasks.task_source import Survey, TaskFile, TaskSource, survey
 from gymcli.types import TaskRow
-from tests.builders import FLAKY, write_sums
+from tests.builders import FLAKY, write_rows, write_sums
 
 
 def source_of(paths, **options) -> TaskSource:
@@ -322,7 +322,7 @@ def test_survey_tells_rows_of_nemo_gym_apart(tmp_path):
         for number in (1, 2, 2)
     ]
     tasks = tmp_path / "t.jsonl"
-    tasks.write_bytes(b"\n".join(msgspec.json.encode(row) for row in rows))
+    write_rows(tasks, rows)
     source, found = looked_at([tasks], env="arithmetic")
     assert found.num_selected == 3
     assert found.num_tasks == 2
