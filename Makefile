@@ -29,7 +29,7 @@ SOURCES := gymcli envs datasets tests bench docs
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-all check coverage format lint layers types bench faults soak train nemo-gym litellm docs clean
+.PHONY: help demo test test-slow test-all check coverage snapshots format lint layers types bench faults soak train nemo-gym litellm docs clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | sort | awk -F ':.*  ## ' '{printf "%-12s %s\n", $$1, $$2}'
@@ -64,6 +64,10 @@ coverage: $(NEWEST)/dev  ## Run the quick tests on the newest Python and show wh
 	COVERAGE_CORE=sysmon $(NEWEST)/bin/coverage run $(PYTEST) -q -m "not slow" --hypothesis-profile=quick $(COVERED)
 	$(NEWEST)/bin/coverage combine --quiet
 	$(NEWEST)/bin/coverage report
+
+snapshots: .venv/dev  ## Rewrite the expected outputs of tests with those of the code; review the diff
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n 0 --inline-snapshot=create,fix \
+		$$(grep -rl --include='test_*.py' '^from inline_snapshot' tests)
 
 test-all: $(addprefix .venv-,$(addsuffix /dev,$(FOUND)))  ## Run the quick tests on every other Python found
 	@for version in $(FOUND); do \

@@ -1,12 +1,14 @@
 """Fixtures that several packages of tests use, and the event loop of tests that are async."""
 
 import asyncio
+import contextlib
 import inspect
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -21,6 +23,8 @@ hypothesis.settings.register_profile("gymcli", deadline=None)
 hypothesis.settings.register_profile("quick", deadline=None, max_examples=15)
 hypothesis.settings.load_profile("gymcli")
 
+
+Recording = Callable[[MockServer], object]
 
 _RAY_SETTINGS = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
@@ -87,6 +91,28 @@ def mock_server() -> Iterator[MockServer]:
     """
     with serving(MockServer()) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Recording], None]:
+    """Return a function that copies what a function writes into the working directory.
+
+    The function is called once for all tests, in a folder of its own, with a mock server.
+    """
+    folders: dict[Recording, Path] = {}
+
+    def copy(record: Recording) -> None:
+        if record not in folders:
+            folder = tmp_path_factory.mktemp("recorded").resolve()
+            with contextlib.chdir(folder), serving(MockServer()) as server:
+                record(server)
+            folders[record] = folder
+        shutil.copytree(folders[record], Path(), dirs_exist_ok=True)
+        for manifest in Path().rglob("run.json"):
+            text = manifest.read_text(encoding="utf-8")
+            manifest.write_text(text.replace(str(folders[record]), str(Path.cwd())))
+
+    return copy
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+from inline_snapshot import snapshot
 
 from gymcli.benchmarks.benchmark import find_benchmark
 from gymcli.benchmarks.benchmark_files import pulled_tasks
@@ -192,11 +193,13 @@ def test_verify_scores_published_answers_and_compares_them(sums, tmp_path, worki
 
     done = gym("verify", path, *options, "--out", "run", exit_code=0)
 
-    notes = " ".join(done.stderr.split())
-    assert "2 rows joined with tasks: 2 by id" in notes
-    assert "1 of 4 rows are left out because they match no task of sums: rows 4" in notes
-    assert "1 of 4 rows are left out because they have no answer: rows 3" in notes
-    assert "2 of 4 tasks have no answer and count as missing" in notes
+    assert done.stderr.replace(str(path), "answers.jsonl") == snapshot("""\
+answers.jsonl: 2 rows joined with tasks: 2 by id
+warning: 1 of 4 rows are left out because they match no task of sums: rows 4
+warning: 1 of 4 rows are left out because they have no answer: rows 3
+warning: 2 of 4 tasks have no answer and count as missing: 2+2, 7+19
+the settings behind these answers are unknown: they are compared as if made with the prompt and parameters of sums
+""")  # noqa: E501  # as it is written
     assert "2 of 4" in done.stdout
     assert "reference     big 0.5" in done.stdout
     assert [one["reward"] for one in lines_of(tmp_path / "run/rollouts.jsonl")] == [1.0, 0.0]

@@ -7,6 +7,7 @@ import subprocess
 import jsonschema
 import msgspec
 import pytest
+from inline_snapshot import snapshot
 
 from gymcli.comparison.comparison_results import Comparison
 from gymcli.library.baseline import ComparisonReports
@@ -42,9 +43,28 @@ def test_a_run_against_itself_decides_nothing(runs, tmp_path, name):
 def test_another_run_with_the_same_rewards_is_evidence(runs, tmp_path):
     write_run(tmp_path / "again", mixed(120, 2, timing={"started_at": 1.0}))
     done = gym("compare", "base", "again", exit_code=0)
-    assert "PASS: B is not worse by 0.02 or more" in done.stdout
-    assert "margin        B passes with --margin 0.0097 or more\n" in done.stdout
-    assert "pairing       correlation 1.00 of A and B, 100% less variance\n" in done.stdout
+    assert done.stdout == snapshot("""\
+         tasks  scored  mean reward
+A base     120     240        0.667
+B again    120     240        0.667
+
+model         m in both
+
+mean_reward  tasks      A      B   B - A              95 %      p  verdict
+arithmetic     120  0.667  0.667  +0.000  -0.012 .. +0.012  1.000     PASS
+
+test          all sign flips: p = 1.000
+pairing       correlation 1.00 of A and B, 100% less variance
+equivalent    yes, within ±0.02, p < 0.001
+regressed     0 tasks, 0 broken
+improved      0 tasks, 0 fixed
+unchanged     120 tasks
+flaky         80 tasks: 0 only in A, 0 only in B, 80 in both
+
+decided by    the 90 % interval, -0.010 .. +0.010: above -0.02 it passes, else below 0 it fails
+margin        B passes with --margin 0.0097 or more
+PASS: B is not worse by 0.02 or more
+""")
     assert "no task differs; up to 2% of other tasks may differ" in done.stderr
 
 
@@ -54,32 +74,66 @@ def test_few_equal_tasks_do_not_pass(tmp_path):
             tmp_path / name, [line(f"t{n}", timing={"started_at": seconds}) for n in range(10)]
         )
     done = gym("compare", "a", "b", exit_code=5)
-    assert "-0.135 .. +0.135" in done.stdout
-    assert "B passes with --margin 0.12 or more" in done.stdout
-    assert "INCONCLUSIVE: about 58 tasks such as these would decide" in done.stdout
+    assert done.stdout == snapshot("""\
+     tasks  scored  mean reward
+A a     10      10        1.000
+B b     10      10        1.000
+
+model         m in both
+
+mean_reward  tasks      A      B   B - A              95 %      p       verdict
+arithmetic      10  1.000  1.000  +0.000  -0.135 .. +0.135  1.000  INCONCLUSIVE
+
+test          McNemar mid-p: p = 1.000
+equivalent    not shown, within ±0.02, p = 0.376
+regressed     0 tasks, 0 broken
+improved      0 tasks, 0 fixed
+unchanged     10 tasks
+flaky         0 tasks
+
+decided by    the 90 % interval, -0.111 .. +0.111: above -0.02 it passes, else below 0 it fails
+margin        B passes with --margin 0.12 or more
+INCONCLUSIVE: about 58 tasks such as these would decide; one attempt a task does not show whether
+              more attempts would
+""")
     gym("compare", "a", "b", "--margin", "0.12", exit_code=0)
 
 
 def test_a_worse_run_fails_with_exit_code_3(runs):
     done = gym("compare", "base", "worse", exit_code=3)
-    text = " ".join(done.stdout.split())
-    for part in (
-        "A base 120 240 0.667",
-        "B worse 120 240 0.500",
-        "model m in A, m2 in B",
-        "arithmetic 120 0.667 0.500 -0.167",
-        "FAIL",
-        "test all sign flips: p < 0.001",
-        "equivalent not shown, within ±0.02",
-        "regressed 40 tasks, 0 broken",
-        "improved 0 tasks, 0 fixed",
-        "unchanged 80 tasks",
-        "flaky 120 tasks: 0 only in A, 40 only in B, 80 in both",
-        "largest regressions A B B - A t001 1.000 0.500 -0.500",
-        "decided by the 90 % interval",
-        "FAIL: B is worse than A",
-    ):
-        assert part in text
+    assert done.stdout == snapshot("""\
+         tasks  scored  mean reward
+A base     120     240        0.667
+B worse    120     240        0.500
+
+model         m in A, m2 in B
+
+mean_reward  tasks      A      B   B - A              95 %        p  verdict
+arithmetic     120  0.667  0.500  -0.167  -0.209 .. -0.120  < 0.001     FAIL
+
+test          all sign flips: p < 0.001
+equivalent    not shown, within ±0.02, p = 1.000
+regressed     40 tasks, 0 broken
+improved      0 tasks, 0 fixed
+unchanged     80 tasks
+flaky         120 tasks: 0 only in A, 40 only in B, 80 in both
+
+largest regressions      A      B   B - A
+t001                 1.000  0.500  -0.500
+t004                 1.000  0.500  -0.500
+t007                 1.000  0.500  -0.500
+t010                 1.000  0.500  -0.500
+t013                 1.000  0.500  -0.500
+t016                 1.000  0.500  -0.500
+t019                 1.000  0.500  -0.500
+t022                 1.000  0.500  -0.500
+t025                 1.000  0.500  -0.500
+t028                 1.000  0.500  -0.500
+
+decided by    the 90 % interval, -0.202 .. -0.127: above -0.02 it passes, else below 0 it fails
+margin        B passes with --margin 0.21 or more
+FAIL: B is worse than A
+""")
     assert done.stderr == ""
 
 
@@ -105,9 +159,33 @@ def test_strict_and_margin_decide_what_fails(runs):
 
 def test_too_few_tasks_are_inconclusive_with_exit_code_5(runs):
     done = gym("compare", "base", "few", "--level", "0.999", exit_code=5)
-    assert "INCONCLUSIVE: about " in done.stdout
-    assert "tasks such as these" in done.stdout
-    assert "only in A     105 tasks: t015, t016, t017, t018, t019, ..." in done.stdout
+    assert done.stdout == snapshot("""\
+        tasks  scored  mean reward
+A base    120     240        0.667
+B few      15      30        0.767
+
+model         m in both
+
+mean_reward  tasks      A      B   B - A            99.9 %      p       verdict
+arithmetic      15  0.667  0.767  +0.100  -0.266 .. +0.461  0.453  INCONCLUSIVE
+
+test          all sign flips: p = 0.453
+pairing       correlation 0.09 of A and B, 9% less variance: worth 17 unpaired tasks
+equivalent    not shown, within ±0.02, p = 0.813
+regressed     2 tasks, 0 broken
+improved      5 tasks, 0 fixed
+unchanged     8 tasks
+flaky         12 tasks: 5 only in A, 2 only in B, 5 in both
+only in A     105 tasks: t015, t016, t017, t018, t019, ...
+
+largest regressions      A      B   B - A
+t004                 1.000  0.500  -0.500
+t007                 1.000  0.500  -0.500
+
+decided by    the 99.8 % interval, -0.237 .. +0.431: above -0.02 it passes, else below 0 it fails
+margin        B passes with --margin 0.24 or more
+INCONCLUSIVE: about 130 tasks such as these would decide; no number of attempts of these tasks would
+""")
     assert "105 tasks are in one run only" in done.stderr
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from inline_snapshot import snapshot
 
 from gymcli.mock import MockAnswer
 from gymcli.types import Usage
@@ -106,14 +107,29 @@ def test_a_dry_run_warns_too(ask):
 
 def test_tokens_and_cost_are_estimated(plan):
     lines = plan("--model", "priced", "--max-tokens", "5")
-    assert "tokens        prompts about 35 (4 characters a token), answers at most 50" in lines
-    assert "cost          prompts about 35, with the longest answers 135" in lines
+    assert "\n".join(lines) == snapshot("""\
+tasks         sums.jsonl (10 rows)
+attempts      10 of 10 tasks
+environments  arithmetic
+model         priced (http://127.0.0.1:9/v1)
+run           runs/sums-priced-8b3c249e
+tokens        prompts about 35 (4 characters a token), answers at most 50
+cost          prompts about 35, with the longest answers 135
+
+  ]\
+""")
     lines = plan("--model", "priced")
-    assert (
-        "tokens        prompts about 35 (4 characters a token), answers unlimited without "
-        "--max-tokens" in lines
-    )
-    assert "cost          prompts about 35" in lines
+    assert "\n".join(lines) == snapshot("""\
+tasks         sums.jsonl (10 rows)
+attempts      10 of 10 tasks
+environments  arithmetic
+model         priced (http://127.0.0.1:9/v1)
+run           runs/sums-priced-0d528ebc
+tokens        prompts about 35 (4 characters a token), answers unlimited without --max-tokens
+cost          prompts about 35
+
+  ]\
+""")
     assert "cost          unknown: the model has no prices in gym.toml" in plan("--model", "free")
     assert not any(line.startswith(("tokens", "cost")) for line in plan("--model", "oracle"))
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from inline_snapshot import snapshot
 
 from gymcli.mock.behaviours import last_user_text, refusal_of
 from tests.builders import (
@@ -22,20 +23,24 @@ from tests.builders import (
 from tests.data.token_runs import KINDS, append_kinds
 
 
-@pytest.fixture
-def run(working_folder, mock_server) -> Path:
-    """Return a run of six sums, two attempts each: one task is refused, one is wrong."""
+def behave(request):
+    text = last_user_text(request)
+    if "5 + 1" in text:
+        return refusal_of(400, "no")
+    return "It is 0." if "4 + 1" in text else add_up(request)
 
-    def behave(request):
-        text = last_user_text(request)
-        if "5 + 1" in text:
-            return refusal_of(400, "no")
-        return "It is 0." if "4 + 1" in text else add_up(request)
 
-    mock_server.behaviour = behave
+def collect(server):
+    server.behaviour = behave
     tasks = write_sums(Path("sums.jsonl"), 6)
-    where = ("--base-url", mock_server.base_url, "--model", "m")
+    where = ("--base-url", server.base_url, "--model", "m")
     gym("collect", tasks, *where, "--repeats", "2", "--out", "run", exit_code=4)
+
+
+@pytest.fixture
+def run(working_folder, recorded) -> Path:
+    """Return a run of six sums, two attempts each: one task is refused, one is wrong."""
+    recorded(collect)
     return Path("run")
 
 
@@ -391,10 +396,31 @@ def test_metrics_power_plans_each_environment(tmp_path, working_folder):
     first = {line["env"]: line for line in lines}
     rows = [{**line, "reward": float(line not in first.values())} for line in lines]
     write_rows("run/rollouts.jsonl", rows)
-    shown = gym("metrics", "run", "--power").stdout
-    assert "arithmetic: planned from 3 tasks\n" in shown
-    assert "\n\nmcqa: planned from" in shown
-    assert "0.33 between tasks, unknown (one attempt per task) within" in shown
+    assert gym("metrics", "run", "--power").stdout == snapshot("""\
+arithmetic: planned from 3 tasks
+variance      0.33 between tasks, unknown (one attempt per task) within
+correlation   0.50 of two models' task means (assumed; a second run of these tasks would measure it)
+
+tasks so that gym compare passes in 80% of the cases if B is another model, as good as A on average:
+                            1 attempt
+--margin 0.01                  21,000
+--margin 0.02                   5,300
+--margin 0.05                     840
+--margin 0.1                      210
+3 tasks pass with --margin        1.3
+
+mcqa: planned from 6 tasks
+variance      0.17 between tasks, unknown (one attempt per task) within
+correlation   0.50 of two models' task means (assumed; a second run of these tasks would measure it)
+
+tasks so that gym compare passes in 80% of the cases if B is another model, as good as A on average:
+                            1 attempt
+--margin 0.01                  11,000
+--margin 0.02                   2,700
+--margin 0.05                     420
+--margin 0.1                      110
+6 tasks pass with --margin       0.48
+""")
 
 
 def test_metrics_power_refuses_a_pilot_whose_rewards_are_all_the_same(tmp_path, working_folder):
@@ -408,17 +434,24 @@ def test_metrics_power_refuses_a_pilot_whose_rewards_are_all_the_same(tmp_path, 
 
 def test_metrics_power_plans_a_run(run):
     done = gym("metrics", run, "--power", "--margin", "0.1", exit_code=0)
-    text = " ".join(done.stdout.split())
-    assert "arithmetic: planned from 5 tasks variance 0.2 between tasks, 0 within" in text
-    assert "correlation 0.50 of two models' task means (assumed; a second run of these" in text
-    assert "tasks so that gym compare passes in 80% of the cases if nothing changed: 1" in text
     # No attempt differs from the others of its task: the same model differs in none, and the two
     # pseudo-tasks decide. 1.77 * sqrt(0.5 / 13 / 14) is below 0.1.
-    assert "--margin 0.1 12 12 12 12 12" in text
     # 2 * 0.2 * 0.5 * (1.65 + 0.84)^2 / 0.1^2 = 123.7, and some more for Student's t.
-    assert "if B is another model, as good as A on average: 1" in text
-    assert "--margin 0.1 130 130 130 130 130" in text
-    assert "5 tasks pass with --margin 0.59" in text
+    assert done.stdout == snapshot("""\
+arithmetic: planned from 5 tasks
+variance      0.2 between tasks, 0 within
+correlation   0.50 of two models' task means (assumed; a second run of these tasks would measure it)
+
+tasks so that gym compare passes in 80% of the cases if nothing changed:
+                            1 attempt  2 attempts  4 attempts  8 attempts  16 attempts
+--margin 0.1                       12          12          12          12           12
+5 tasks pass with --margin       0.21        0.21        0.21        0.21         0.21
+
+tasks so that gym compare passes in 80% of the cases if B is another model, as good as A on average:
+                            1 attempt  2 attempts  4 attempts  8 attempts  16 attempts
+--margin 0.1                      130         130         130         130          130
+5 tasks pass with --margin       0.59        0.59        0.59        0.59         0.59
+""")
 
 
 def test_metrics_power_of_two_runs_measures_their_correlation(run):

@@ -11,10 +11,14 @@ from tests.builders import HOSTILE, UNSAFE, add_up, gym, lines_of, write_sums
 
 
 @pytest.fixture
-def made(working_folder, mock_server):
+def made(working_folder, recorded):
     """Make three runs: a, then deep/b with a seed, then c of other tasks by the oracle."""
-    mock_server.behaviour = add_up
-    asked = (write_sums(Path("sums.jsonl"), 3), "--model", "m", "--base-url", mock_server.base_url)
+    recorded(collect)
+
+
+def collect(server):
+    server.behaviour = add_up
+    asked = (write_sums(Path("sums.jsonl"), 3), "--model", "m", "--base-url", server.base_url)
     of_oracle = ("mcqa", "--model", "oracle", "--limit", "2")
     commands = {"a": asked, "deep/b": (*asked, "--seed", "5"), "c": of_oracle}
     for number, (name, arguments) in enumerate(commands.items()):

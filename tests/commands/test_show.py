@@ -40,13 +40,17 @@ SCRIPT = [
 ]
 
 
-@pytest.fixture
-def run(working_folder, mock_server) -> Path:
-    """Return a run of one task, two attempts."""
-    mock_server.behaviour = scripted(SCRIPT)
-    Path("t.jsonl").write_bytes(msgspec.json.encode(TASK))
-    where = ("--base-url", mock_server.base_url, "--model", "m", "--out", "run")
+def collect_task(server):
+    server.behaviour = scripted(SCRIPT)
+    write_rows("t.jsonl", [TASK])
+    where = ("--base-url", server.base_url, "--model", "m", "--out", "run")
     gym("collect", "t.jsonl", *where, "--repeats", "2", exit_code=0)
+
+
+@pytest.fixture
+def run(working_folder, recorded) -> Path:
+    """Return a run of one task, two attempts."""
+    recorded(collect_task)
     return Path("run")
 
 
@@ -152,13 +156,17 @@ def behave(request):
     return MockAnswer(text=f"{HOSTILE} 0") if number == 2 else add_up(request)
 
 
-@pytest.fixture
-def sums(working_folder, mock_server) -> Path:
-    """Return a run of 35 sums, one wrong and one without a score."""
-    mock_server.behaviour = behave
+def collect_sums(server):
+    server.behaviour = behave
     tasks = write_sums(Path("t.jsonl"), 35)
-    where = ("--base-url", mock_server.base_url, "--model", "m", "--concurrency", "1")
+    where = ("--base-url", server.base_url, "--model", "m", "--concurrency", "1")
     gym("collect", tasks, *where, "--out", "sums", exit_code=0)
+
+
+@pytest.fixture
+def sums(working_folder, recorded) -> Path:
+    """Return a run of 35 sums, one wrong and one without a score."""
+    recorded(collect_sums)
     return Path("sums")
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from inline_snapshot import snapshot
 
 from gymcli.commands.verify import print_repeats, print_rescoring
 from gymcli.comparison.paired_differences import PairedAttempts, reward_effects
@@ -32,13 +33,17 @@ from tests.builders import (
 from tests.metrics.test_measure import NEMO
 
 
-@pytest.fixture
-def run(working_folder) -> Path:
-    """Return a run of six sums that the oracle played."""
+def collect(_):
     tasks = write_sums(Path("sums.jsonl"), 6)
     gym("collect", tasks, "--model", "oracle", "--out", "run", exit_code=0)
     # This file exists if scoring took a second, as on a busy machine.
     Path("run/generations.jsonl").unlink(missing_ok=True)
+
+
+@pytest.fixture
+def run(working_folder, recorded) -> Path:
+    """Return a run of six sums that the oracle played."""
+    recorded(collect)
     return Path("run")
 
 
@@ -55,12 +60,22 @@ def test_verify_says_what_changed(run):
     lines[1]["messages"][-1]["content"] = "no idea"
     write_rows(run / "rollouts.jsonl", lines)
     done = gym("verify", run, exit_code=0)
-    assert f"arithmetic {lines[0]['task_id']}/0: 0.5 -> 1" in done.stdout
-    assert f"arithmetic {lines[1]['task_id']}/0: 1 -> 0" in done.stdout
-    assert "1 changed: correct -> correct (1 up, 1 fail -> pass)\n" in done.stdout
-    assert "1 changed: correct -> no_answer (1 down, 1 pass -> fail)\n" in done.stdout
-    assert "6 rescored, 2 changed rewards (1 up, 1 down)\n" in done.stdout
-    assert "mean reward 0.9167 -> 0.8333\n" in done.stdout
+    shown = done.stdout.replace(lines[0]["task_id"], "FIRST").replace(lines[1]["task_id"], "SECOND")
+    assert shown == snapshot("""\
+arithmetic FIRST/0: 0.5 -> 1  correct -> correct
+arithmetic SECOND/0: 1 -> 0  correct -> no_answer
+1 changed: correct -> correct (1 up, 1 fail -> pass)
+1 changed: correct -> no_answer (1 down, 1 pass -> fail)
+6 rescored, 2 changed rewards (1 up, 1 down)
+mean reward 0.9167 -> 0.8333
+
+arithmetic          before  after  change              95 %  tasks
+mean_reward          0.917  0.833  -0.083  -0.599 .. +0.433      6
+micro_mean_reward    0.917  0.833  -0.083  -0.599 .. +0.433      6
+strict_mean_reward   0.917  0.833  -0.083  -0.599 .. +0.433      6
+pass@1               0.833  0.833  +0.000  -0.664 .. +0.664      6
+avg@1                0.917  0.833  -0.083  -0.599 .. +0.433      6
+""")
 
 
 def test_verify_says_what_changes_do_to_every_number(run):
@@ -94,8 +109,24 @@ def test_verify_says_what_changed_in_each_environment(run, monkeypatch):
     others = [{**line, "env": "flaky"} for line in lines]
     write_rows(Path("r.jsonl"), [*lines[:2], *others])
     done = gym("verify", "r.jsonl", "--env", "flaky.py:Flaky")
-    assert "arithmetic: 2 changed rewards (2 up, 2 fail -> pass)\n" in done.stdout
-    assert "flaky: 6 changed rewards (6 up, 6 fail -> pass)\n" in done.stdout
+    summary = done.stdout[done.stdout.index("arithmetic: ") :]
+    assert summary == snapshot("""\
+arithmetic: 2 changed rewards (2 up, 2 fail -> pass)
+arithmetic          before  after  change  95 %  tasks
+mean_reward          0.000  1.000  +1.000     -      2
+micro_mean_reward    0.000  1.000  +1.000     -      2
+strict_mean_reward   0.000  1.000  +1.000     -      2
+pass@1               0.000  1.000  +1.000     -      2
+avg@1                0.000  1.000  +1.000     -      2
+
+flaky: 6 changed rewards (6 up, 6 fail -> pass)
+flaky               before  after  change              95 %  tasks
+mean_reward          0.000  1.000  +1.000  +1.000 .. +1.000      6
+micro_mean_reward    0.000  1.000  +1.000  +1.000 .. +1.000      6
+strict_mean_reward   0.000  1.000  +1.000  +1.000 .. +1.000      6
+pass@1               0.000  1.000  +1.000  +1.000 .. +1.000      6
+avg@1                0.000  1.000  +1.000  +1.000 .. +1.000      6
+""")
     assert max(map(len, done.stdout.splitlines())) <= 100
 
 
@@ -176,9 +207,7 @@ def test_verify_takes_options(working_folder):
     assert "correct -> no_answer" in done.stdout
 
 
-@pytest.fixture
-def waiting(working_folder) -> Path:
-    """Return a run in which one of two conversations waits for its score."""
+def collect_waiting(_):
     Path("flaky.py").write_text(FLAKY)
     tasks = write_sums(Path("t.jsonl"), 2, env="flaky")
     line = ("collect", tasks, "--model", "oracle", "--env", "flaky.py:Flaky", "--out", "run")
@@ -186,6 +215,12 @@ def waiting(working_folder) -> Path:
     Path("broken").touch()
     gym(*line, exit_code=4)
     Path("broken").unlink()
+
+
+@pytest.fixture
+def waiting(working_folder, recorded) -> Path:
+    """Return a run in which one of two conversations waits for its score."""
+    recorded(collect_waiting)
     return Path("run")
 
 
@@ -219,10 +254,19 @@ def test_verify_says_what_cannot_be_scored(waiting):
     """The exit code is 4 if nothing can be scored."""
     Path("broken").touch()
     done = gym("verify", waiting, "--env", "flaky.py:Flaky", exit_code=4)
-    assert "flaky sum-0/0: 1 -> unscored" in done.stdout
-    assert "1 not scored: VerifierError: RuntimeError: the verifier is broken" in done.stdout
-    assert "0 rescored, 1 changed rewards (0 up, 0 down), 1 not scored" in done.stdout
-    assert "error: run: the verifier scored none of the rollouts" in done.stderr
+    assert done.stdout == snapshot("""\
+flaky sum-0/0: 1 -> unscored  any -> -
+1 changed: any -> -
+1 not scored: VerifierError: RuntimeError: the verifier is broken
+0 rescored, 1 changed rewards (0 up, 0 down), 1 not scored
+
+flaky               before  after  change              95 %  tasks
+strict_mean_reward   0.500  0.000  -0.500  -1.000 .. +1.000      2
+""")
+    assert done.stderr == snapshot("""\
+0 waiting conversations scored, 1 failed
+error: run: the verifier scored none of the rollouts
+""")
 
 
 def test_verify_says_how_many_are_kept_as_recorded(waiting):

@@ -8,6 +8,7 @@ from random import Random
 
 import msgspec
 import pytest
+from inline_snapshot import snapshot
 from pydantic import ValidationError
 
 from gymcli.envs import load_generator
@@ -179,11 +180,29 @@ def test_verify_asks_about_each_criterion_by_itself():
     judge = Scripted([PASS, FAIL])
     judged(judge, "My text.", prompt="Write it.", reference_response="Gold text.")
 
-    for number, prompt in enumerate(judge.prompts, start=1):
-        assert f"<criterion>\nIs it point {number}?\n</criterion>" in prompt
-        assert "<response>\nMy text.\n</response>" in prompt
-        assert "<instruction>\nWrite it.\n</instruction>" in prompt
-        assert "<reference>\nGold text.\n</reference>" in prompt
+    first, second = judge.prompts
+    assert first == snapshot("""\
+Somebody was given an instruction that goes against habit. Does what they wrote meet one criterion?
+
+<instruction>
+Write it.
+</instruction>
+
+<reference>
+Gold text.
+</reference>
+
+<response>
+My text.
+</response>
+
+<criterion>
+Is it point 1?
+</criterion>
+
+The reference is one response that is as it should be, where there is one. Judge by the criterion, and by nothing else.
+""")  # noqa: E501  # as it is written
+    assert second == first.replace("Is it point 1?", "Is it point 2?")
     assert [asked.messages[0].text for asked in judge.asked] == [JUDGE.system] * 2
 
 

