@@ -85,7 +85,8 @@ def write_gym(folder: Path) -> None:
     (folder / "gym").chmod(0o755)
 
 
-def missing_lines(line: str, shown: list[str], folder: Path) -> list[str]:
-    """Run a command; return the lines of the page that it does not print in this order."""
-    printed = iter(output_of(line, folder).splitlines())
-    return [expected for expected in shown if expected not in printed]
+def check_commands(commands: list[tuple[str, list[str]]], folder: Path) -> None:
+    """Run the commands of a page; each must print what the page shows of it, in this order."""
+    for line, shown in commands:
+        printed = iter(output_of(line, folder).splitlines())
+        assert not [expected for expected in shown if expected not in printed], f"$ {line}"

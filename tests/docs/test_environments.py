@@ -23,7 +23,7 @@ from tests.builders import gym, lines_of
 from tests.docs.pages import (
     CHECKOUT,
     blocks,
-    missing_lines,
+    check_commands,
     output_of,
     page,
     shown_commands,
@@ -56,8 +56,7 @@ def test_commands_print_what_is_shown(folder):
     """The last command writes the same tasks as `gym init`."""
     *commands, (generate, _) = shown_commands(TEXT)
     assert len(commands) == 6
-    for line, shown in commands:
-        assert not missing_lines(line, shown, folder), f"$ {line}"
+    check_commands(commands, folder)
 
     before = Path("demo_env.jsonl").read_bytes()
     Path("demo_env.jsonl").unlink()

@@ -7,7 +7,7 @@ import pytest
 
 from gymcli.data.exporters import COLUMNS, EXPORTERS, JSON_COLUMNS
 from tests.builders import gym
-from tests.docs.pages import blocks, missing_lines, page, shown_commands, table_names, table_rows
+from tests.docs.pages import blocks, check_commands, page, shown_commands, table_names, table_rows
 
 TEXT = page("export.md")
 
@@ -36,8 +36,7 @@ def without_ids(text):
 
 
 def test_rows_are_those_that_the_commands_write(folder):
-    for line, shown in shown_commands(TEXT):
-        assert not missing_lines(line, shown, folder), f"$ {line}"
+    check_commands(shown_commands(TEXT), folder)
     files = shown_files()
     assert len(files) == 11
     for name, shown in files.items():

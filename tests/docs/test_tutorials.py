@@ -12,7 +12,7 @@ import pytest
 
 from gymcli.environment.registry import shipped_tasks
 from gymcli.store.lines import iterate_lines
-from tests.docs.pages import CHECKOUT, blocks, missing_lines, page, shown_commands, write_blocks
+from tests.docs.pages import CHECKOUT, blocks, check_commands, page, shown_commands, write_blocks
 from tests.models.test_local import local_model
 
 FOLDER = CHECKOUT / "docs" / "tutorials"
@@ -69,8 +69,7 @@ def test_commands_print_what_is_shown(pattern, tmp_path, working_folder, monkeyp
     commands = shown_commands(text_of(pattern))
 
     assert len(commands) >= 2
-    for line, shown in commands:
-        assert not missing_lines(line, shown, tmp_path), f"$ {line}"
+    check_commands(commands, tmp_path)
 
 
 def test_files_of_the_evaluation_are_those_of_its_script(tmp_path):

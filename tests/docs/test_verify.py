@@ -10,7 +10,7 @@ from gymcli.rescoring.run_rescoring import (
     RepeatReport,
     RescoringReport,
 )
-from tests.docs.pages import missing_lines, page, shown_commands, table_rows
+from tests.docs.pages import check_commands, page, shown_commands, table_rows
 
 TEXT = page("verify.md")
 
@@ -21,8 +21,7 @@ def keys_of(table: str) -> set[str]:
 
 
 def test_commands_print_what_is_shown(tmp_path, working_folder):
-    for command, shown in shown_commands(TEXT):
-        assert missing_lines(command, shown, tmp_path) == []
+    check_commands(shown_commands(TEXT), tmp_path)
 
 
 def test_keys_are_those_of_the_reports():
