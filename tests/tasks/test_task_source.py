@@ -249,7 +249,8 @@ def test_selected_rows_are_held_until_a_file_changes(tmp_path):
     tasks = write_sums(tmp_path / "t.jsonl", 3)
     for options in ({}, {"limit": 2}, {"shuffle": True, "limit": 2}, {"task_ids": ["sum-1"]}):
         source, _ = looked_at([tasks], **options)
-        assert all(map(operator.is_, source.selected(), list(source.selected())))
+        before = list(source.selected())
+    assert all(map(operator.is_, source.selected(), before))
     source, _ = looked_at([tasks])
     tasks.write_text(tasks.read_text() + '{"env": "arithmetic", "prompt": "1 + 1?", "answer": 2}\n')
     assert len(list(source.selected())) == 4
