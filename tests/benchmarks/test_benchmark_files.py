@@ -15,6 +15,7 @@ from gymcli.benchmarks.benchmark_files import pulled_tasks, source_hashes, tasks
 from gymcli.environment.registry import Registry, generated_lines
 from gymcli.errors import RunError, UsageError
 from gymcli.tasks.pulling import HUB, hub_address
+from tests.builders import lines_of
 from tests.tasks.hub import running_hub
 
 SUMS = b"1 + 1?\t2\n2 + 2?\t4\n"
@@ -92,16 +93,12 @@ def zipped(hub):
     return lambda name: {"url": f"{hub.address}/sums.zip#{name}", "sha256": sha256}
 
 
-def rows_of(path):
-    return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
-
-
 def test_tasks_are_fetched_once_and_again_if_the_cache_was_changed(tmp_path, hub, made, files):
     benchmark = made(**files, map="map.yaml")
     cache, told = tmp_path / "cache", []
     path = pulled_tasks(benchmark, cache=cache, notify=told.append)
 
-    assert rows_of(path) == [
+    assert lines_of(path) == [
         {"question": "1 + 1?", "answer": "2", "file": "sums.tsv"},
         {"question": "2 + 2?", "answer": "4", "file": "sums.tsv"},
         {"question": "3 + 3?", "answer": 6, "file": "more.json"},
@@ -136,7 +133,7 @@ def test_a_file_that_was_changed_is_refused_even_if_its_tasks_are_cached(tmp_pat
     (tmp_path / "sums.csv").write_text("question,answer\n1 + 1?,2\n")
     sha256 = hashlib.sha256((tmp_path / "sums.csv").read_bytes()).hexdigest()
     benchmark = made(file="../sums.csv", sha256=sha256, rows=1)
-    assert rows_of(pulled_tasks(benchmark, cache=tmp_path / "cache"))[0]["answer"] == "2"
+    assert lines_of(pulled_tasks(benchmark, cache=tmp_path / "cache"))[0]["answer"] == "2"
     (tmp_path / "sums.csv").write_text("question,answer\n1 + 1?,3\n")
     with pytest.raises(UsageError, match=rf"sums\.csv: its SHA-256 is .*, not {sha256}"):
         pulled_tasks(benchmark, cache=tmp_path / "cache")
@@ -147,7 +144,7 @@ def test_tasks_may_be_pulled_by_several_at_the_same_time(tmp_path, made, files):
     with ThreadPoolExecutor(4) as pool:
         calls = [pool.submit(pulled_tasks, benchmark, cache=tmp_path / "cache") for _ in range(4)]
         [path] = {call.result() for call in calls}
-    assert len(rows_of(path)) == 3
+    assert len(lines_of(path)) == 3
     assert {one.name for one in path.parent.iterdir()} == {"sums.jsonl", "sums.jsonl.source.json"}
 
 
@@ -155,7 +152,7 @@ def test_a_source_may_be_a_file_in_an_archive(tmp_path, made, files, zipped):
     benchmark = made(**{**files, **zipped("d/sums.tsv"), "rows": 2})
 
     path = pulled_tasks(benchmark, cache=tmp_path / "cache")
-    assert [row["answer"] for row in rows_of(path)] == ["2", "4"]
+    assert [row["answer"] for row in lines_of(path)] == ["2", "4"]
     record = msgspec.json.decode(Path(f"{path}.source.json").read_bytes())
     assert record["source_sha256"] == benchmark.source.sha256[0]
 
@@ -264,7 +261,7 @@ def test_generated_tasks_are_those_of_the_seed_and_the_map(tmp_path, made):
     benchmark = made(env="arithmetic", seed=1, map="map.yaml", rows=9)
     (benchmark.path.parent / "map.yaml").write_text("fields: {answer: answer}")
 
-    assert rows_of(pulled_tasks(benchmark, cache=tmp_path / "cache")) == rows
+    assert lines_of(pulled_tasks(benchmark, cache=tmp_path / "cache")) == rows
     other = benchmark.source.model_copy(update={"seed": 2})
     other = benchmark.model_copy(update={"source": other})
     assert tasks_path(other, tmp_path) != tasks_path(benchmark, tmp_path)
@@ -276,7 +273,7 @@ def test_generated_tasks_follow_the_arguments_of_the_source(tmp_path, made):
     def pulled(**args):
         source = plain.source.model_copy(update={"args": args})
         benchmark = plain.model_copy(update={"source": source})
-        return rows_of(pulled_tasks(benchmark, cache=tmp_path / "cache"))
+        return lines_of(pulled_tasks(benchmark, cache=tmp_path / "cache"))
 
     suite = {"logic": {"knights_knaves": {"n_people": 2}}, "games": {"countdown": {}}}
     rows = pulled(suite=suite, seed=45)
@@ -302,7 +299,7 @@ def test_code_maps_rows_only_for_benchmarks_of_packages(tmp_path, made, files, m
     text = path.read_text()
 
     assert "sums" in benchmark_names()
-    tasks = rows_of(pulled_tasks(find_benchmark("Sums"), cache=tmp_path / "cache"))
+    tasks = lines_of(pulled_tasks(find_benchmark("Sums"), cache=tmp_path / "cache"))
     assert [row["answer"] for row in tasks] == [6, 2, 4]
     for name, reason in [
         ("wrong", r"map\.py:wrong fails at .*a/sums\.tsv:2: ZeroDivisionError.*genexpr"),

@@ -18,7 +18,7 @@ from gymcli.tasks.table_files import local_rows
 from tests.builders import gym
 from tests.docs.pages import (
     blocks,
-    missing_lines,
+    check_commands,
     page,
     shown_commands,
     table_names,
@@ -43,8 +43,7 @@ def folder(tmp_path, working_folder):
 def test_commands_print_what_is_shown(folder):
     commands = shown_commands(TEXT)
     assert len(commands) == 21
-    for line, shown in commands:
-        assert not missing_lines(line, shown, folder), f"$ {line}"
+    check_commands(commands, folder)
 
     [solved] = map(msgspec.json.decode, (folder / "solved.jsonl").read_bytes().splitlines())
     assert solved["expected_answer"] == "1003"

@@ -13,7 +13,7 @@ from gymcli.envs.string_match import StringMatch
 from gymcli.errors import TasksError, UsageError
 from gymcli.tasks.task_options import TaskOptions
 from gymcli.tasks.task_source import TaskSource, survey
-from tests.builders import gym, lines_of
+from tests.builders import gym, lines_of, write_rows
 from tests.tasks.workbooks import write_workbook
 
 CHOICES = """\
@@ -114,7 +114,7 @@ def test_a_note_names_only_columns_whose_name_differs():
 def test_rows_of_a_table_are_those_of_the_same_json_lines():
     rows = read(CHOICES)
     own = [dict(row.fields, messages=msgspec.to_builtins(row.messages)) for row in rows]
-    Path("same.jsonl").write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in own))
+    write_rows("same.jsonl", own)
     same = read("", "same.jsonl", env="mcqa")
 
     assert [(row.id, row.hash, row.fields) for row in same] == [
@@ -519,7 +519,7 @@ def test_raw_rows_without_an_environment_are_told_to_name_one():
 @pytest.mark.parametrize("first", [{"env": "string_match"}, {"": "x", " ": "y"}, {"env": 3}])
 def test_raw_rows_of_any_names_are_refused_with_words(first):
     rows = ({"question": "q", "answer": "a", **fields} for fields in (first, {}))
-    Path("raw.jsonl").write_bytes(b"\n".join(map(msgspec.json.encode, rows)))
+    write_rows("raw.jsonl", rows)
     with pytest.raises(UsageError, match="has questions and answers, but no environment"):
         source_of("raw.jsonl")
 

@@ -9,6 +9,7 @@ import pytest
 from gymcli.data.validation import rendered_rows, validate
 from gymcli.errors import TasksError, UsageError
 from gymcli.tasks.pulling import pull
+from tests.builders import lines_of, write_rows
 
 MAP = """
 def task(row):
@@ -37,19 +38,15 @@ def out(tmp_path, working_folder):
 
 
 def write(path, rows):
-    path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+    write_rows(path, rows)
     return str(path)
-
-
-def rows_of(path):
-    return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
 
 
 def test_pull_writes_rows_and_where_they_come_from(out):
     table = write(Path("table.jsonl"), [ROWS[0], ROWS[2], ROWS[4]])
     pulled = pull(str(Path(table).resolve()), out, map_file=FUNCTION, limit=9)
 
-    assert rows_of(out) == [
+    assert lines_of(out) == [
         {"id": "a", "question": "1 + 1?", "answer": 2, "env": "arithmetic"},
         {"id": "d", "question": "5 + 1?", "answer": 6, "env": "arithmetic"},
     ]
@@ -86,7 +83,7 @@ def test_pull_lists_rows_that_cannot_be_tasks_and_writes_nothing(out):
 def test_pull_leaves_bad_rows_out_where_it_is_told_to(out):
     pulled = pull("table.jsonl", out, map_file=FUNCTION, skip_bad=True)
 
-    assert [row["id"] for row in rows_of(out)] == ["a", "d"]
+    assert [row["id"] for row in lines_of(out)] == ["a", "d"]
     assert (pulled.provenance.num_rows, pulled.provenance.num_skipped) == (2, 2)
     assert [line.partition(": ")[0] for line in pulled.problems] == [
         "table.jsonl:2",
@@ -102,7 +99,7 @@ def test_pull_counts_the_rows_that_are_wanted(out, limit, names):
             pull("table.jsonl", out, map_file=FUNCTION, limit=limit)
     else:
         pull("table.jsonl", out, map_file=FUNCTION, limit=limit)
-        assert [row["id"] for row in rows_of(out)] == names
+        assert [row["id"] for row in lines_of(out)] == names
 
 
 def test_pull_without_a_map_takes_rows_as_they_are(out):
@@ -110,7 +107,7 @@ def test_pull_without_a_map_takes_rows_as_they_are(out):
     rows = [{"prompt": "Hi", "id": 1}, {"responses_create_params": {"input": "Hi"}}] * 2
     pull(write(Path("own.jsonl"), rows), out)
 
-    assert rows_of(out) == rows
+    assert lines_of(out) == rows
 
 
 @pytest.mark.parametrize(
@@ -146,7 +143,7 @@ def test_pull_with_a_template_gives_what_rendering_the_raw_rows_gives(out):
     pull(table, Path("raw.jsonl"), map_file=Path("raw.yaml"))
     pull(table, out, map_file=Path("filled.yaml"))
 
-    assert rows_of(out) == list(rendered_rows("raw.jsonl", prompt=Path("prompt.yaml")))
+    assert lines_of(out) == list(rendered_rows("raw.jsonl", prompt=Path("prompt.yaml")))
 
 
 def test_pull_of_csv_makes_tasks_that_hold(out):
@@ -188,7 +185,7 @@ def test_questions_that_a_map_makes_are_read_by_a_bare_letter(out):
     Path("map.yaml").write_text("drop_empty: true")
     for map_file, modes in ((Path("map.yaml"), ["letter", None]), (None, [None, None])):
         pull(table, out, map_file=map_file)
-        assert [row.get("grading_mode") for row in rows_of(out)] == modes
+        assert [row.get("grading_mode") for row in lines_of(out)] == modes
 
 
 @pytest.mark.parametrize("name", ["table.jsonl", "link.jsonl", "map.py", "noted"])
