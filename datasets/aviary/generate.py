@@ -10,8 +10,6 @@ from typing import NamedTuple
 from gymcli import JSONObject
 from gymcli.envs.aviary.expressions import evaluate, number_text
 
-__all__ = ["generate"]
-
 
 def generate(rng: Random, num: int) -> Iterator[JSONObject]:
     """Yield word problems for the calculator; harder ones take more steps."""

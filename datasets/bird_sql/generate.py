@@ -11,8 +11,6 @@ from typing import NamedTuple
 from gymcli import JSONObject
 from gymcli.envs.bird_sql.database import Database
 
-__all__ = ["generate"]
-
 Table = Sequence[tuple[str | int | float | None, ...]]
 Tables = dict[str, Table]
 """Rows by the name of their table."""

@@ -9,8 +9,6 @@ from typing import NamedTuple
 from gymcli import JSONObject
 from gymcli.envs.calendar import ExpectedEvent, Listed, _clock, schedule, written
 
-__all__ = ["generate"]
-
 SYSTEM = """You keep the user's calendar for one day, which is empty when the talk begins.
 
 Show the whole calendar in every answer, also where the user speaks of something else, as one JSON \

@@ -8,8 +8,6 @@ from gymcli import JSONObject
 from gymcli.envs import load_generator
 from gymcli.envs.circle_count import Circle
 
-__all__ = ["generate"]
-
 circle_count = load_generator("circle_count")
 
 

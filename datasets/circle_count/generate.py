@@ -11,8 +11,6 @@ from typing import NamedTuple
 from gymcli import JSONObject
 from gymcli.envs.circle_count import Circle
 
-__all__ = ["generate"]
-
 
 def generate(rng: Random, num: int) -> Iterator[JSONObject]:
     """Yield pictures in which every number of circles of the colour is equally likely."""

@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 from gymcli import JSONObject
 
-__all__ = ["generate"]
-
 PROMPT = """You are a customer service representative and chat with one customer. Do what the \
 policy below says, and nothing that it does not allow.
 

@@ -8,8 +8,6 @@ from random import Random
 from gymcli import JSONObject
 from gymcli.envs.example_multi_step import value_of
 
-__all__ = ["generate"]
-
 
 def generate(rng: Random, num: int) -> Iterator[JSONObject]:
     """Yield lists of growing length; hard messages only hint at their terms."""

@@ -7,8 +7,6 @@ from typing import NamedTuple
 from gymcli import JSONObject
 from gymcli.envs.genrm_compare import THEMES, PackingList, _text
 
-__all__ = ["generate"]
-
 
 def generate(rng: Random, num: int) -> Iterator[JSONObject]:
     """Yield requests for packing lists, in one turn or with changes over two or three turns."""

@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 from gymcli import JSONObject
 
-__all__ = ["generate"]
-
 Draw = Callable[[Random, Sequence[str]], JSONObject]
 """Draws the arguments of an instruction, using at most the first three of the words."""
 

@@ -7,8 +7,6 @@ from typing import NamedTuple
 from gymcli import JSONObject
 from gymcli.envs.inverse_if.judging import WORDINGS, Kind
 
-__all__ = ["generate"]
-
 
 def generate(rng: Random, num: int) -> Iterator[JSONObject]:
     """Yield instructions with one right response; every fourth row has its own judge prompt."""

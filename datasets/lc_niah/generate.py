@@ -8,8 +8,6 @@ import msgspec
 
 from gymcli import JSONObject
 
-__all__ = ["generate"]
-
 
 def generate(rng: Random, num: int) -> Iterator[JSONObject]:
     """Yield graphs with both kinds of questions; one block in seven has empty answers."""

@@ -7,8 +7,6 @@ from random import Random
 
 from gymcli import JSONObject
 
-__all__ = ["generate"]
-
 
 def generate(rng: Random, num: int) -> Iterator[JSONObject]:
     """Yield problems with computed answers, all of them different."""

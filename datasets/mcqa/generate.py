@@ -6,8 +6,6 @@ from random import Random
 
 from gymcli import JSONObject
 
-__all__ = ["generate"]
-
 
 def generate(rng: Random, num: int) -> Iterator[JSONObject]:
     """Yield different questions with computed answers, in every form of `FORMS`."""

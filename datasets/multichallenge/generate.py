@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 from gymcli import JSONObject
 
-__all__ = ["generate"]
-
 
 def generate(rng: Random, num: int) -> Iterator[JSONObject]:
     """Yield chats that end with a choice for which early turns must be remembered."""

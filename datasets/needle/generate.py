@@ -9,8 +9,6 @@ from typing import Literal
 
 from gymcli import JSONObject
 
-__all__ = ["generate"]
-
 MAX_LENGTH = 131_072
 """Tokens; a longer list of words would need more words than there are."""
 

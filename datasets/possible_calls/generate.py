@@ -9,8 +9,6 @@ from typing import Any
 from gymcli import JSONObject
 from gymcli.envs import load_generator
 
-__all__ = ["generate"]
-
 LANGUAGES = {"python": "Python", "java": "Java", "javascript": "JavaScript"}
 
 

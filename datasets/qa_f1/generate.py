@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 from gymcli import JSON, JSONObject
 
-__all__ = ["generate"]
-
 
 class Ship(NamedTuple):
     """A ship of a text."""

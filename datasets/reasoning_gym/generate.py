@@ -5,8 +5,6 @@ from random import Random
 
 from gymcli import JSONObject
 
-__all__ = ["Suite", "generate"]
-
 Suite = Mapping[str, Mapping[str, JSONObject]]
 """The options of generators by category and name."""
 

@@ -6,8 +6,6 @@ from random import Random
 from gymcli import JSONObject
 from gymcli.envs.reward_model import Note
 
-__all__ = ["generate"]
-
 
 def generate(rng: Random, num: int) -> Iterator[JSONObject]:
     """Yield requests for notes with three, five or seven requirements."""

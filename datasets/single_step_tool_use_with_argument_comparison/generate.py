@@ -14,8 +14,6 @@ from gymcli.envs import load_generator
 if TYPE_CHECKING:
     from datasets.xlam_fc.generate import Difficulty, Lookup, Wish
 
-__all__ = ["generate"]
-
 xlam_fc = load_generator("xlam_fc")
 
 Kind = Literal["call", "batch", "report", "not_found"]

@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 from gymcli import JSONObject
 
-__all__ = ["generate"]
-
 
 class Question(NamedTuple):
     """A question and its one right answer."""

@@ -10,8 +10,6 @@ import msgspec
 
 from gymcli import JSONObject
 
-__all__ = ["generate"]
-
 Difficulty = Literal["easy", "medium", "hard"]
 
 

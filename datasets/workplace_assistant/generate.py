@@ -24,8 +24,6 @@ from gymcli.envs.workplace_assistant.customers import PRODUCTS, STATUSES
 from gymcli.envs.workplace_assistant.projects import BOARDS, LISTS
 from gymcli.envs.workplace_assistant.tables import Row
 
-__all__ = ["generate"]
-
 
 def generate(rng: Random, num: int) -> Iterator[JSONObject]:
     """Yield requests whose gold calls are computed from the tables of the invented company."""

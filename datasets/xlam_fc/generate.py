@@ -9,8 +9,6 @@ from typing import Literal, NamedTuple
 
 from gymcli import JSONObject
 
-__all__ = ["generate"]
-
 
 def generate(rng: Random, num: int) -> Iterator[JSONObject]:
     """Yield requests for one call, for two calls of a tool, and for up to four of several tools."""

@@ -92,7 +92,8 @@ def pulled_tasks(
             raise changed_error(benchmark, f"{path}: its SHA-256", sha256, expected)
     path = tasks_path(benchmark, cache)
     if path.is_file():
-        if _is_unchanged(path):
+        pulled = _provenance(path)
+        if pulled is not None and pulled.sha256 == file_sha256(path):
             return path
         notify(f"warning: {path}: has changed since it was pulled; pulling {benchmark.name} again")
     source = benchmark.source
@@ -243,11 +244,6 @@ def _provenance(tasks: Path) -> Provenance | None:
         return msgspec.json.decode(Path(f"{tasks}.source.json").read_bytes(), type=Provenance)
     except (OSError, *JSON_ERRORS):
         return None
-
-
-def _is_unchanged(path: Path) -> bool:
-    record = _provenance(path)
-    return record is not None and record.sha256 == file_sha256(path)
 
 
 def _read(benchmark: Benchmark, files: Sequence[SourceFile]) -> tuple[MappedRows, Provenance]:

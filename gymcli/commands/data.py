@@ -27,6 +27,7 @@ from gymcli.secrets import REDACTED, scrubber_of
 from gymcli.tasks.task_options import TaskOptions
 
 if TYPE_CHECKING:
+    from gymcli.data.selection import Selection
     from gymcli.data.statistics import Spread, Statistics
 
 _SPREAD_COLUMNS = ("mean", "standard_deviation", "min", "median", "p90", "p99", "max")
@@ -353,6 +354,10 @@ def select(
     runs = [Path(source) for source in sources if Path(source).is_dir()]
     inputs = [*selection.files, *(file for run in runs for file in run.iterdir())]
     _write_rows((line + b"\n" for line in selection.lines), out, inputs=inputs)
+    _print_selection(selection, out, json=json)
+
+
+def _print_selection(selection: Selection, out: Path, *, json: bool) -> None:
     if selection.options:
         message(f"collect it with {' '.join(map(one_line, selection.options))}")
     counts = {

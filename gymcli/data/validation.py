@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import BinaryIO, Literal
@@ -209,18 +210,13 @@ def rendered_rows(
         TasksError: Rows are wrong; raised after the last row, with the first 20 problems.
     """
     inputs = task_inputs([task])
-    [path] = (item.path for item in inputs)
+    paths = [item.path for item in inputs]
     template = PromptTemplate.read(prompt) if prompt else None
     find = Registry().find
     if env is not None:
         env = find(env).name  # no code, which a row may not name
     tables = map_tables(
-        inputs,
-        map_file,
-        env=env,
-        find=find,
-        has_template=template is not None,
-        id_field=id_field,
+        inputs, map_file, env=env, find=find, has_template=bool(template), id_field=id_field
     )
     reading = TaskReading(
         default_env=env or "",
@@ -231,25 +227,16 @@ def rendered_rows(
         id_field=id_field,
         hints=Hints(same_id_in_files=""),
     )
-
-    def read_whole(shared_ids: frozenset[tuple[str, str]]) -> TaskReading:
-        # An id may be shared with the last row, so all are read before the first is written.
-        new_reading = reading._replace(shared_ids=shared_ids)
-        deque(read_tasks([path], new_reading), maxlen=0)
-        return new_reading
-
-    full_reading = with_shared_ids(read_whole)
-    items = (i for i in read_tasks([path], full_reading) if isinstance(i, TaskRow | RowProblem))
+    reading = with_shared_ids(partial(_read_whole, paths, reading))
+    items = (i for i in read_tasks(paths, reading) if isinstance(i, TaskRow | RowProblem))
     problems = Problems()
     for index, item in enumerate(islice(items, limit)):
         if isinstance(item, RowProblem):
             problems.add(item)
             continue
         try:
-            if to == "verl":
-                row = _verl_row(item, index, find)
-            else:
-                row = _plain_row(item, is_named=id_field is not None)
+            is_named = id_field is not None
+            row = _verl_row(item, index, find) if to == "verl" else _plain_row(item, is_named)
         except ValueError as error:
             problems.add(RowProblem(item.place, str(error)))
             continue
@@ -257,7 +244,16 @@ def rendered_rows(
     problems.check()
 
 
-def _plain_row(task: TaskRow, *, is_named: bool) -> JSONObject:
+def _read_whole(
+    paths: Sequence[Path], reading: TaskReading, shared_ids: frozenset[tuple[str, str]]
+) -> TaskReading:
+    # An id may be shared with the last row, so all are read before the first is written.
+    reading = reading._replace(shared_ids=shared_ids)
+    deque(read_tasks(paths, reading), maxlen=0)
+    return reading
+
+
+def _plain_row(task: TaskRow, is_named: bool) -> JSONObject:
     row = dict(task.fields)
     for name in ("messages", "tools"):
         if row.pop(name, None) is not None:

@@ -62,7 +62,8 @@ def _letter(value: JSON) -> str:
 def _letter_in(value: JSON, options: JSON) -> JSON:
     items = enumerate(listed_options(options))
     # As texts: the option 4 of a JSON list is the answer "4" of a table of texts.
-    places = [place for place, item in items if _is_same_text(item, value)]
+    text = _text(value).strip()
+    places = [place for place, item in items if is_same(item, value) or _text(item).strip() == text]
     if len(places) != 1:
         raise ValueError(f"{value!r:.80} appears {len(places)} times among the options, not once")
     return _letter(places[0])
@@ -82,10 +83,6 @@ def _letter_from(first: int, value: JSON, options: JSON) -> JSON:
         last = first + num_options - 1
         raise ValueError(f"{value!r:.80} is not a position from {first} to {last}")
     return _letter(number - first)
-
-
-def _is_same_text(value: JSON, other_value: JSON) -> bool:
-    return is_same(value, other_value) or _text(value).strip() == _text(other_value).strip()
 
 
 def listed_options(value: JSON) -> list[JSON]:

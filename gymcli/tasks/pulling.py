@@ -249,30 +249,9 @@ def hub_tables(
         license=license_names,
     )
 
-    def opened(config: str | None) -> Iterator[dict[str, object]]:
-        # Rows are fetched on demand. Without a split, all are returned.
-        with _hub_errors(source), _few_tries():
-            dataset = load.load_dataset(
-                name, config, split=split, revision=info.sha, streaming=True
-            )
-            if split is None:
-                names = list(dataset)
-                if not names:
-                    raise UsageError(f"{source}: has no splits")
-                if len(names) > 1:
-                    raise UsageError(
-                        f"{source}: has the splits {', '.join(names)}; choose one as the split"
-                    )
-                # Configurations may differ in the name of their only split.
-                record.split = names[0] if len(configs) == 1 else None
-                dataset = dataset[names[0]]
-            # Images and sounds stay encoded. Features are missing if the first rows cannot be
-            # read; reading them raises the error.
-            yield from _with_json_decoded(dataset.decode(False)) if dataset.features else dataset
-
     def tables() -> Iterator[SourceTable]:
         for config in configs:
-            rows = opened(config)
+            rows = _config_rows(load, record, config, is_only_config=len(configs) == 1)
             if len(configs) == 1:
                 yield SourceTable(source, _numbered(rows))
             else:
@@ -280,6 +259,36 @@ def hub_tables(
                 yield SourceTable(f"{source} {config}", _numbered(named))
 
     return _hashed(tables(), record), record
+
+
+def _config_rows(
+    load: Any, record: Provenance, config: str | None, *, is_only_config: bool
+) -> Iterator[dict[str, object]]:
+    """Yield the rows of a configuration; write its split to the record if none is named."""
+    source, split = record.source, record.split
+    # Rows are fetched on demand. Without a split, all are returned.
+    with _hub_errors(source), _few_tries():
+        dataset = load.load_dataset(
+            source.removeprefix(_HUB_PREFIX),
+            config,
+            split=split,
+            revision=record.revision,
+            streaming=True,
+        )
+        if split is None:
+            names = list(dataset)
+            if not names:
+                raise UsageError(f"{source}: has no splits")
+            if len(names) > 1:
+                raise UsageError(
+                    f"{source}: has the splits {', '.join(names)}; choose one as the split"
+                )
+            # Configurations may differ in the name of their only split.
+            record.split = names[0] if is_only_config else None
+            dataset = dataset[names[0]]
+        # Images and sounds stay encoded. Features are missing if the first rows cannot be
+        # read; reading them raises the error.
+        yield from _with_json_decoded(dataset.decode(False)) if dataset.features else dataset
 
 
 def _hub_libraries(source: str) -> tuple[Any, Any]:
