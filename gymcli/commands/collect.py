@@ -7,20 +7,14 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from gymcli.command_line import CommandOption, Heading
 from gymcli.commands.ci import CiOptions, CiRequest
-from gymcli.commands.console import (
-    LOGGER,
-    folded,
-    hide,
-    message,
-    warn,
-)
+from gymcli.commands.console import LOGGER, folded, hide, message, warn
 from gymcli.commands.dry_run import benchmark_texts, show_plans
 from gymcli.commands.model_options import RoleOptions, with_model_options
 from gymcli.commands.open_files import allow_open_files
@@ -43,6 +37,7 @@ from gymcli.tasks.task_options import TaskOptions
 if TYPE_CHECKING:
     from gymcli.benchmarks.benchmark import Benchmark
     from gymcli.library.run_collection import RunResult
+    from gymcli.models.endpoint import Endpoint
     from gymcli.runner.collection import Collection
     from gymcli.tasks.task_source import TaskInput
 
@@ -192,53 +187,21 @@ def collect(
     Run the same command again to resume: scored attempts are kept, failed ones are retried.
     """
     from gymcli.benchmarks.resolution import resolve
-    from gymcli.library.role_models import check_role_parameters, default_roles, named_roles
-    from gymcli.library.run_collection import (
-        engine_of_run,
-        plan_runs,
-        resolve_policy,
-        with_own_folders,
-    )
-    from gymcli.models.endpoint import check_parameters
+    from gymcli.library.run_collection import engine_of_run, plan_runs
     from gymcli.runner.collection import Collection, command_resources
 
     if not output.quiet:
         announce_settings()
     check_cluster_options(run_options.engine, run_options.address, run_options.num_workers)
-    models: Sequence[str | None] = policy.model or (None,)
-    policies = [resolve_policy(**{**vars(policy), "model": model}) for model in models]
+    policies, params = _policies(policy, sampling)
     inputs, benchmarks = resolve(tasks)
-    params = sampling.model_dump(exclude={"params"}, exclude_none=True) | sampling.params
-    for _, endpoint in policies:
-        hide(endpoint.secrets if endpoint is not None else ())
-        check_parameters(params, endpoint)
-    sources = named_roles(role_specs(role_options.role), run_loop=run_async)
-    defaults, missing_roles = default_roles()
-    hide_models([*sources.values(), *defaults.values()])
-    check_role_parameters(role_options.role_params, {**defaults, **sources})
-    unset = set()
+    overrides = {**vars(run_options), **vars(task_options)}
     if benchmarks and getattr(context.get_parameter_source("repeats"), "name", "") != "COMMANDLINE":
-        unset.add("repeats")  # those of a benchmark win over those of gym.toml
+        del overrides["repeats"]  # those of a benchmark win over those of gym.toml
     supervised = context.find_object(Supervised)
     resumed = None if supervised is None else supervised.directory
-    options = with_own_folders(
-        [
-            CollectOptions(
-                secrets=tuple(SecretStr(secret) for secret in settings_secrets()),
-                model=name,
-                endpoint=endpoint,
-                params=params,
-                roles=sources,
-                default_roles=defaults,
-                missing_roles=missing_roles,
-                role_params=role_options.role_params,
-                **vars(run_options),
-                **{name: value for name, value in vars(task_options).items() if name not in unset},
-            )
-            for name, endpoint in policies * max(1, len(benchmarks))
-        ],
-        benchmarks,
-        resumed=None if resumed is None else Path(resumed),
+    options = _options_of_runs(
+        policies, params, role_options, overrides, benchmarks, resumed=resumed
     )
     out_paths = [run.out for run in options if run.out is not None]
     ci = CiRequest(ci_options, inputs=[*map(Path, tasks), *out_paths], is_json=output.as_json)
@@ -272,6 +235,59 @@ def collect(
         )
         go_back()
         end_runs(context, results, ci, min_coverage=min_coverage, is_json=output.as_json)
+
+
+def _policies(
+    policy: PolicyOptions, sampling: SamplingOptions
+) -> tuple[list[tuple[str, Endpoint | None]], dict[str, object]]:
+    """Return the name and the endpoint of each model, and the parameters of requests.
+
+    The secrets of the endpoints are hidden from here on.
+    """
+    from gymcli.library.run_collection import resolve_policy
+    from gymcli.models.endpoint import check_parameters
+
+    models: Sequence[str | None] = policy.model or (None,)
+    policies = [resolve_policy(**{**vars(policy), "model": model}) for model in models]
+    params = sampling.model_dump(exclude={"params"}, exclude_none=True) | sampling.params
+    for _, endpoint in policies:
+        hide(endpoint.secrets if endpoint is not None else ())
+        check_parameters(params, endpoint)
+    return policies, params
+
+
+def _options_of_runs(
+    policies: Sequence[tuple[str, Endpoint | None]],
+    params: dict[str, object],
+    role_options: RoleOptions,
+    overrides: Mapping[str, Any],
+    benchmarks: Sequence[Benchmark],
+    *,
+    resumed: str | None,
+) -> list[CollectOptions]:
+    """Return the options of each model's run, or of each pair of a benchmark and a model."""
+    from gymcli.library.role_models import check_role_parameters, default_roles, named_roles
+    from gymcli.library.run_collection import with_own_folders
+
+    sources = named_roles(role_specs(role_options.role), run_loop=run_async)
+    defaults, missing_roles = default_roles()
+    hide_models([*sources.values(), *defaults.values()])
+    check_role_parameters(role_options.role_params, {**defaults, **sources})
+    options = [
+        CollectOptions(
+            secrets=tuple(SecretStr(secret) for secret in settings_secrets()),
+            model=name,
+            endpoint=endpoint,
+            params=params,
+            roles=sources,
+            default_roles=defaults,
+            missing_roles=missing_roles,
+            role_params=role_options.role_params,
+            **overrides,
+        )
+        for name, endpoint in [*policies] * max(1, len(benchmarks))
+    ]
+    return with_own_folders(options, benchmarks, resumed=None if resumed is None else Path(resumed))
 
 
 def _benchmark_runs(
