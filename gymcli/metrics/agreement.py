@@ -8,6 +8,7 @@ of passes alone would cause: 1 if all agree, 0 if labels and rewards are indepen
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
@@ -17,6 +18,7 @@ from gymcli.errors import UsageError
 from gymcli.metrics.aggregate import Aggregator
 from gymcli.metrics.intervals import normal_quantile
 from gymcli.metrics.results import Interval
+from gymcli.store.scored_lines import EnvironmentFacts
 
 _LEVEL = 0.95
 _WORDS = {"pass": True, "true": True, "1": True, "fail": False, "false": False, "0": False}
@@ -134,10 +136,9 @@ def agreement(
     """
     tables: dict[str, list[list[Outcome]]] = {}
     unused = set() if isinstance(labels, str) else set(labels)
-    num_unlabelled: dict[str, int] = {}
+    num_unlabelled: Counter[str] = Counter()
     for env, group in aggregator.groups():
-        facts = aggregator.facts.get(env)
-        threshold = facts.success_threshold if facts else None
+        threshold = aggregator.facts.get(env, EnvironmentFacts()).success_threshold
         outcomes = []
         for score in group.scores:
             if isinstance(labels, str):
@@ -147,7 +148,7 @@ def agreement(
                 unused.discard(place)
                 label = None if place is None else labels[place]
             if label is None:
-                num_unlabelled[env] = num_unlabelled.get(env, 0) + 1
+                num_unlabelled[env] += 1
                 continue
             if threshold is None:
                 raise UsageError(
@@ -169,7 +170,7 @@ def agreement(
         agreements[env] = agreement_of(
             tasks, threshold=aggregator.facts[env].success_threshold or 0.0
         )
-        agreements[env].num_unlabelled = num_unlabelled.get(env, 0)
+        agreements[env].num_unlabelled = num_unlabelled[env]
     return agreements
 
 

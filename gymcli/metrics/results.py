@@ -309,10 +309,8 @@ class Metrics(msgspec.Struct, kw_only=True):
                 name = f"{metric.name}{k}"
                 if name in self.estimates and not (metric.takes_first or is_pass_at_k or is_mean):
                     distinct[name] = self.estimates[name]
-        kinds = ("components.", "metrics.")
-        return distinct | {
-            name: number for name, number in self.estimates.items() if name.startswith(kinds)
-        }
+        named = (name for name in self.estimates if name.startswith(("components.", "metrics.")))
+        return distinct | {name: self.estimates[name] for name in named}
 
 
 class RunMetrics(Metrics, kw_only=True):
