@@ -74,7 +74,7 @@ async def play_game(client, record, row, turns):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-async def test_a_client_that_sends_nothing_of_ours_gets_the_rewards_of_the_process(name):
+def test_a_client_that_sends_nothing_of_ours_gets_the_rewards_of_the_process(name):
     environment = Registry().find(name).environment
     if not plays(environment) or environment.scores_groups():
         pytest.skip("a server holds no state of its episodes")
@@ -82,11 +82,16 @@ async def test_a_client_that_sends_nothing_of_ours_gets_the_rewards_of_the_proce
     records = [scored(played(row, *said)) for row in rows_of(name) for said in ((), (silence,))]
     roles = dict.fromkeys(environment.required_roles, "oracle")
     server = Served(name, service=Service(name, judges=Judges(roles)), max_body=2**24)
-    async with server:
-        rewards = []
-        for record in records:
-            async with client_of(server) as client:
-                rewards.append(await drive(client, record))
+
+    async def run():
+        async with server:
+            rewards = []
+            for record in records:
+                async with client_of(server) as client:
+                    rewards.append(await drive(client, record))
+            return rewards
+
+    rewards = asyncio.run(run())
     assert rewards == pytest.approx([record.reward for record in records])
     is_telling = "empty" not in environment.skipped_checks
     assert len(set(rewards)) > is_telling, "the oracle scores more than silence"
