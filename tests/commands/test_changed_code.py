@@ -99,16 +99,8 @@ def test_a_run_of_another_version_is_continued_after_it_is_rescored(collect):
     assert rewards == [0.5, 0.5, 0.5]
 
 
-def test_docstrings_and_hashes_of_another_kind_are_no_changed_code(collect):
+def test_docstrings_and_comments_are_no_changed_code(collect):
     collect("first", CODE, "--limit", "1")
     prose = CODE.replace("Say anything.", "Say what you want.  # and more")
     assert WARNING not in collect("second", prose, "--limit", "2").stderr
     assert "earlier_source_hashes" not in environment()
-
-    now = environment()["source_hash"]
-    for name in ("run.json", "rollouts.jsonl"):
-        file = Path("run", name)
-        file.write_text(file.read_text().replace(now, "0123456789abcdef"))
-    assert WARNING not in collect("third", CODE).stderr
-    assert environment()["earlier_source_hashes"] == ["0123456789abcdef"]
-    assert WARNING not in gym("metrics", "run").stderr
