@@ -66,8 +66,11 @@ coverage: $(NEWEST)/dev  ## Run the quick tests on the newest Python and show wh
 	$(NEWEST)/bin/coverage report
 
 snapshots: .venv/dev  ## Rewrite the expected outputs of tests with those of the code; review the diff
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n 0 --inline-snapshot=create,fix \
-		$$(grep -rl --include='test_*.py' '^from inline_snapshot' tests)
+	@# pytest counts a test whose output it rewrites as failed: the second run judges.
+	@files=$$(grep -rl --include='test_*.py' '^from inline_snapshot' tests); \
+	export PATH="$(CURDIR)/$(BIN):$$PATH"; \
+	$(BIN)/python -m pytest -q -n 0 --inline-snapshot=create,fix $$files; \
+	$(BIN)/python -m pytest -q $$files
 
 test-all: $(addprefix .venv-,$(addsuffix /dev,$(FOUND)))  ## Run the quick tests on every other Python found
 	@for version in $(FOUND); do \

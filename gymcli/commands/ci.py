@@ -280,7 +280,7 @@ def _files_of(run: Path) -> list[Path]:
     from gymcli.store.rollout_files import (
         FAILURES,
         GENERATIONS,
-        METRICS,
+        METRICS_FILE,
         ROLLOUTS,
         TOKENS,
         VERDICTS,
@@ -288,7 +288,7 @@ def _files_of(run: Path) -> list[Path]:
 
     if not run.is_dir():
         return [run]
-    names = (MANIFEST, ROLLOUTS, FAILURES, GENERATIONS, VERDICTS, METRICS, TOKENS)
+    names = (MANIFEST, ROLLOUTS, FAILURES, GENERATIONS, VERDICTS, METRICS_FILE, TOKENS)
     return [run / name for name in names]
 
 

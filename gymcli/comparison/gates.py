@@ -20,7 +20,7 @@ from gymcli.comparison.planning import CHANCE, DecidingSize, fewest
 from gymcli.errors import AttemptError, FilterError, UsageError
 from gymcli.metrics.at_k import METRICS
 from gymcli.metrics.intervals import NO_SCALE, Scale, interval_of, normal_quantile
-from gymcli.metrics.results import Estimate, Interval, Metrics, NoAnswers, RunMetrics
+from gymcli.metrics.results import MEANS, Estimate, Interval, Metrics, NoAnswers, RunMetrics
 from gymcli.metrics.slicing import NONE, check_num_slices, slice_order
 from gymcli.store.filters import parse_expression
 from gymcli.store.scored_lines import EnvironmentFacts
@@ -41,7 +41,7 @@ reason."""
 
 _ACCURACY = "accuracy"
 """Another name of `mean_reward` where all rewards are 0 or 1."""
-_MEANS = ("mean_reward", _ACCURACY, "micro_mean_reward", "strict_mean_reward")
+_MEANS = (*MEANS, _ACCURACY)
 _AT_K = {metric.name: metric for metric in METRICS.values()}
 _IS_AT_K = re.compile(rf"({'|'.join(map(re.escape, _AT_K))})([1-9][0-9]*)")
 _AT_NO_K = re.compile(rf"(?<![\w.])({'|'.join(map(re.escape, _AT_K))})(?![0-9])")

@@ -17,7 +17,7 @@ from gymcli.metrics.measure import measure
 from gymcli.metrics.results import Interval, RunMetrics
 from gymcli.store.locking import LOCK, shared_run_lock
 from gymcli.store.manifest import MANIFEST, Manifest, read_manifest
-from gymcli.store.rollout_files import FAILURES, METRICS, ROLLOUTS
+from gymcli.store.rollout_files import FAILURES, METRICS_FILE, ROLLOUTS
 from gymcli.types import JSON_ERRORS, JSONObject
 
 _LOGGER = logging.getLogger(__name__)
@@ -167,11 +167,11 @@ def _read(path: Path) -> tuple[ListedRun, bool]:
 def _current_metrics(path: Path) -> RunMetrics | None:
     """Read the metrics.json of a run; None if it is missing, damaged or older than a record."""
     try:
-        written = (path / METRICS).stat().st_mtime_ns
+        written = (path / METRICS_FILE).stat().st_mtime_ns
         for name in (ROLLOUTS, FAILURES):
             if (path / name).exists() and (path / name).stat().st_mtime_ns > written:
                 return None
-        return msgspec.json.decode((path / METRICS).read_bytes(), type=RunMetrics)
+        return msgspec.json.decode((path / METRICS_FILE).read_bytes(), type=RunMetrics)
     except (OSError, *JSON_ERRORS):  # `measure` reports what is wrong with the run itself
         return None
 

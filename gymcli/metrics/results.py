@@ -194,7 +194,7 @@ class TokenNumbers(_Counts, kw_only=True):
     """With `--tokenizer`."""
 
 
-_MEANS = ("mean_reward", "strict_mean_reward", "micro_mean_reward")
+MEANS = ("mean_reward", "strict_mean_reward", "micro_mean_reward")
 
 
 class Metrics(msgspec.Struct, kw_only=True):
@@ -293,9 +293,9 @@ class Metrics(msgspec.Struct, kw_only=True):
     @property
     def distinct(self) -> dict[str, Estimate]:
         """The estimates that do not repeat another one under a second name, means first."""
-        means = [*_MEANS, f"avg@{max(map(int, self.num_tasks_at_k or ['0']))}"]
+        means = [*MEANS, f"avg@{max(map(int, self.num_tasks_at_k or ['0']))}"]
         distinct = {name: self.estimates[name] for name in means if name in self.estimates}
-        first = distinct.get(_MEANS[0])
+        first = distinct.get(MEANS[0])
         # Other means differ only where attempts are missing or tasks have unequally many.
         for name in means[1:]:
             if first and name in distinct and math.isclose(distinct[name].value, first.value):

@@ -22,7 +22,7 @@ FAILURES = "failures.jsonl"
 GENERATIONS = "generations.jsonl"
 VERDICTS = "verdicts.jsonl"
 TOKENS = "tokens.jsonl"
-METRICS = "metrics.json"
+METRICS_FILE = "metrics.json"
 
 WAYS_OUT = {
     ROLLOUTS: "delete the line: its attempt is collected again",

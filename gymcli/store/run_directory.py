@@ -40,7 +40,7 @@ from gymcli.store.manifest import MANIFEST, Manifest, differences, read_manifest
 from gymcli.store.rollout_files import (
     FAILURES,
     GENERATIONS,
-    METRICS,
+    METRICS_FILE,
     ROLLOUTS,
     TOKENS,
     VERDICTS,
@@ -65,7 +65,7 @@ _MAX_CLASS_CHARACTERS = 1000
 
 _APPENDED = (ROLLOUTS, FAILURES, GENERATIONS, VERDICTS, TOKENS)
 _NEW_MANIFEST = f".{MANIFEST}.*tmp"
-_LEFT_BEHIND = (LOCK, _NEW_MANIFEST, f".{METRICS}.*tmp", BEGUN, STACK_FILE)
+_LEFT_BEHIND = (LOCK, _NEW_MANIFEST, f".{METRICS_FILE}.*tmp", BEGUN, STACK_FILE)
 """Files that a killed process leaves; they do not make a folder a run."""
 _IS_VERSION = re.compile(r"environments\.\S+\.version ")
 
@@ -331,7 +331,7 @@ class RunDirectory:
         self._write(MANIFEST, msgspec.json.encode(manifest))
 
     def write_metrics(self, metrics: bytes) -> None:
-        self._write(METRICS, metrics)
+        self._write(METRICS_FILE, metrics)
 
     def _write(self, name: str, data: bytes) -> None:
         readable = msgspec.json.format(self.scrubber.line(data), indent=2)
@@ -461,7 +461,7 @@ class BegunFile:
 UNFINISHED = ".unfinished"
 """The subfolder where a run is written until it is complete."""
 
-_FILES = (TOKENS, GENERATIONS, FAILURES, METRICS, ROLLOUTS, VERDICTS, MANIFEST)
+_FILES = (TOKENS, GENERATIONS, FAILURES, METRICS_FILE, ROLLOUTS, VERDICTS, MANIFEST)
 """In the order in which they are moved: the last one makes the folder a run."""
 
 
