@@ -10,7 +10,8 @@ LETTERS = "ABCDE"
 
 def task(row: Mapping[str, Any]) -> JSONObject:
     """Return the task of a question; its options are lettered from A, since some are numbered."""
-    options = dict(zip(LETTERS, row["choices"]["text"], strict=False))
+    texts = row["choices"]["text"]
+    options = dict(zip(LETTERS[: len(texts)], texts, strict=True))
     return {
         "id": row["id"],
         "question": row["question"],

@@ -7,5 +7,7 @@ from gymcli import JSONObject
 
 def task(row: Mapping[str, str]) -> JSONObject:
     """Return the task of a problem; its answer follows the last "####" of the solution."""
-    _, _, answer = row["answer"].rpartition("####")
+    _, marker, answer = row["answer"].rpartition("####")
+    if not marker:
+        raise ValueError('the solution has no "####" before its answer')
     return {"question": row["question"], "expected_answer": answer.strip()}

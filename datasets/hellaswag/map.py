@@ -13,7 +13,7 @@ def task(row: Mapping[str, Any]) -> JSONObject:
         "question": row["ctx"],
         "choices": "\n".join(f"{letter}: {text}" for letter, text in options.items()),
         "options": [{letter: text} for letter, text in options.items()],
-        "expected_answer": "ABCD"[int(row["label"])],
+        "expected_answer": "ABCD"[["0", "1", "2", "3"].index(str(row["label"]))],
         "activity_label": row["activity_label"],
         "source_id": row["source_id"],
         "env": "mcqa",

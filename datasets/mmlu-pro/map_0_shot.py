@@ -8,7 +8,8 @@ from gymcli import JSONObject
 
 def task(row: Mapping[str, Any]) -> JSONObject:
     """Return the task of a question, with its options, of which there are at most ten."""
-    options = dict(zip("ABCDEFGHIJ", row["options"], strict=False))
+    letters = "ABCDEFGHIJ"[: len(row["options"])]
+    options = dict(zip(letters, row["options"], strict=True))
     return {
         "id": str(row["question_id"]),
         "question": row["question"],

@@ -368,10 +368,16 @@ def _examples(benchmark: Benchmark, record: Provenance) -> MappedRows:
 
 
 def map_file(benchmark: Benchmark) -> Path | None:
-    """Return the file of the map."""
+    """Return the file of the map.
+
+    Raises:
+        UsageError: There is none, or it is Python and no function of it is named.
+    """
     if benchmark.source.map is None:
         return None
-    file, _ = map_file_of(Path(benchmark.source.map))
+    file, function = map_file_of(Path(benchmark.source.map))
+    if file.suffix == ".py" and not function:
+        raise UsageError(f"{benchmark.path}: source.map: name the function, {file}:FUNCTION")
     return existing_file(benchmark, "source.map", str(file))
 
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
@@ -195,13 +195,13 @@ def collect(
     check_cluster_options(run_options.engine, run_options.address, run_options.num_workers)
     policies, params = _policies(policy, sampling)
     inputs, benchmarks = resolve(tasks)
-    overrides = {**vars(run_options), **vars(task_options)}
+    settings = {**vars(run_options), **vars(task_options)}
     if benchmarks and getattr(context.get_parameter_source("repeats"), "name", "") != "COMMANDLINE":
-        del overrides["repeats"]  # those of a benchmark win over those of gym.toml
+        del settings["repeats"]  # those of a benchmark win over those of gym.toml
     supervised = context.find_object(Supervised)
     resumed = None if supervised is None else supervised.directory
     options = _options_of_runs(
-        policies, params, role_options, overrides, benchmarks, resumed=resumed
+        policies, params, role_options, settings, benchmarks, resumed=resumed
     )
     out_paths = [run.out for run in options if run.out is not None]
     ci = CiRequest(ci_options, inputs=[*map(Path, tasks), *out_paths], is_json=output.as_json)
@@ -260,7 +260,7 @@ def _options_of_runs(
     policies: Sequence[tuple[str, Endpoint | None]],
     params: dict[str, object],
     role_options: RoleOptions,
-    overrides: Mapping[str, Any],
+    settings: Mapping[str, object],
     benchmarks: Sequence[Benchmark],
     *,
     resumed: str | None,
@@ -274,16 +274,18 @@ def _options_of_runs(
     hide_models([*sources.values(), *defaults.values()])
     check_role_parameters(role_options.role_params, {**defaults, **sources})
     options = [
-        CollectOptions(
-            secrets=tuple(SecretStr(secret) for secret in settings_secrets()),
-            model=name,
-            endpoint=endpoint,
-            params=params,
-            roles=sources,
-            default_roles=defaults,
-            missing_roles=missing_roles,
-            role_params=role_options.role_params,
-            **overrides,
+        CollectOptions.model_validate(
+            {
+                "secrets": tuple(SecretStr(secret) for secret in settings_secrets()),
+                "model": name,
+                "endpoint": endpoint,
+                "params": params,
+                "roles": sources,
+                "default_roles": defaults,
+                "missing_roles": missing_roles,
+                "role_params": role_options.role_params,
+                **settings,
+            }
         )
         for name, endpoint in [*policies] * max(1, len(benchmarks))
     ]

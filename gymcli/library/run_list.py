@@ -98,6 +98,13 @@ def runs(
 
 def list_run(path: Path, manifest: Manifest | None, metrics: RunMetrics | None) -> ListedRun:
     """Return the row of a run or a rollout file."""
+    run = _ended_run(path, manifest, metrics)
+    if manifest is not None and _is_being_written(path):
+        run.state = "running"
+    return run
+
+
+def _ended_run(path: Path, manifest: Manifest | None, metrics: RunMetrics | None) -> ListedRun:
     num_expected = None if metrics is None else metrics.num_expected
     run = ListedRun(run=str(path), state="", num_expected=num_expected)
     if metrics is not None:
@@ -109,8 +116,6 @@ def list_run(path: Path, manifest: Manifest | None, metrics: RunMetrics | None) 
     if manifest is None:
         return run
     run.state = "stopped" if manifest.ended_at is None else "finished"
-    if _is_being_written(path):
-        run.state = "running"
     run.model = manifest.model
     run.started_at, run.ended_at = manifest.started_at, manifest.ended_at
     run.num_expected = manifest.num_expected or num_expected
@@ -159,7 +164,7 @@ def _read(path: Path) -> tuple[ListedRun, bool]:
         problem = str(error)
     except OSError as error:
         problem = f"{path}: cannot be read: {error.strerror or error}"
-    run = list_run(path, manifest, None)
+    run = _ended_run(path, manifest, None)
     run.state, run.problem = "damaged", problem
     return run, False
 

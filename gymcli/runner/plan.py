@@ -251,7 +251,11 @@ def plan_run(
     check_prices(options, settings.roles)
     template_hash = source.template.hash if source.template else None
     manifest = new_manifest(
-        *(model, options, rows, settings.env_options, template_hash),
+        model,
+        options,
+        rows,
+        settings.env_options,
+        template_hash,
         earlier=None if earlier is None else earlier.manifest,
     )
     return RunPlan(

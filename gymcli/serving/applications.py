@@ -64,7 +64,6 @@ class AsgiApplication:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._max_body = MAX_BODY
 
     async def __call__(self, scope: _Event, receive: _Receive, send: _Send) -> None:
         if scope["type"] == "lifespan":
@@ -119,8 +118,8 @@ class AsgiApplication:
                 return None
             chunks.append(event.get("body", b""))
             num_bytes += len(chunks[-1])
-            if num_bytes > self._max_body:
-                raise _too_large(self._max_body)
+            if num_bytes > MAX_BODY:
+                raise _too_large(MAX_BODY)
             if not event.get("more_body", False):
                 return b"".join(chunks)
 

@@ -153,7 +153,9 @@ def read_map(spec: Path | None) -> TableMap:
     module_name = f"gymcli_map_{digest([str(path.resolve()), file_sha256(path)])}"
     try:
         function = getattr(gymcli.envs.load_file(module_name, path), name)
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise UsageError(f"{spec}: cannot be loaded: {_failure(error)}") from error
     if inspect.isgeneratorfunction(function):
         return partial(_map_tables, function, spec)
@@ -161,14 +163,16 @@ def read_map(spec: Path | None) -> TableMap:
     def task(row: dict[str, object]) -> JSONObject | None:
         try:
             task_row = function(row)
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # an author's `sys.exit` too is the row's problem
             raise ValueError(f"{spec} fails: {_failure(error)}") from error
         return None if task_row is None else _made_row(task_row)
 
     return partial(map_rows, task)
 
 
-def _failure(error: Exception) -> str:
+def _failure(error: BaseException) -> str:
     frames = frames_of(error)
     return described(error) + (f" ({frames[-1]})" if frames else "")
 
@@ -219,9 +223,9 @@ def _map_tables(
     try:
         for row in function(read_rows()):
             yield name, number, _mapped(_made_row, row) or {}
-    except GymError:
+    except (GymError, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:
         place = f"{name}:{number}" if number else "the first row"
         raise UsageError(f"{spec} fails at {place}: {_failure(error)}") from error
 

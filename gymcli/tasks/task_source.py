@@ -313,7 +313,7 @@ def map_tables(
     Raises:
         UsageError: The map is wrong, or the columns of a table do not say how it becomes tasks.
     """
-    table_map = read_map(map_file)
+    table_map = None if map_file is None else read_map(map_file)
     tables = MappedTables({}, {}, [], {})
     for item in inputs:
         path, implied = item.path, item.env
@@ -324,14 +324,14 @@ def map_tables(
             tables.notes.append(f"{path}: {len(lines)} tasks that it generates from seed 0")
         elif item.env is None:
             tables.notes.extend(table_notes(path))
-            if map_file is not None:
+            if table_map is not None:
                 tables.rows_of[path] = partial(mapped_file, table_map, table_defaults(env, find))
             elif is_table(path):
                 inferred = infer_map(path, env, find, has_template=has_template, id_field=id_field)
                 implied = inferred.env
                 defaults = table_defaults(env or implied, find, has_choices=implied is not None)
-                table_map = partial(map_rows, inferred.task)
-                tables.rows_of[path] = partial(mapped_file, table_map, defaults)
+                inferred_map = partial(map_rows, inferred.task)
+                tables.rows_of[path] = partial(mapped_file, inferred_map, defaults)
                 if inferred.note:
                     tables.notes.append(f"{path}: {inferred.note}")
             elif not has_template:

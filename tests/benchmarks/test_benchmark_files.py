@@ -305,7 +305,7 @@ def test_code_maps_rows_only_for_benchmarks_of_packages(tmp_path, made, files, m
         ("wrong", r"map\.py:wrong fails at .*a/sums\.tsv:2: ZeroDivisionError.*genexpr"),
         ("first", r"map\.py:first fails at the first row: ZeroDivisionError"),
         ("none", "has no attribute 'none'"),
-        ("", r"map\.py: name the function, .*map\.py:FUNCTION"),
+        ("", r"benchmark\.toml: source\.map: name the function, map\.py:FUNCTION"),
     ]:
         path.write_text(text.replace("map.py:tasks", f"map.py:{name}"))
         with pytest.raises(UsageError, match=reason):

@@ -98,6 +98,15 @@ def test_runs_reads_metrics_that_are_current_and_counts_others(made):
     assert gym("runs").stderr.startswith("1 run was counted line by line")
 
 
+def test_runs_lists_the_others_beside_a_run_whose_lock_cannot_be_opened(made):
+    lock = Path("runs/a/.lock")
+    lock.unlink(missing_ok=True)
+    lock.symlink_to("run.json")
+    done = gym("runs", exit_code=0)
+    assert done.stdout.splitlines()[1].endswith(" damaged")
+    assert done.stdout.count(" finished") == 2
+
+
 def test_runs_says_what_is_wrong_with_a_run(made):
     Path("runs/a/run.json").write_text("{")
     Path("runs/c/metrics.json").unlink()

@@ -3,6 +3,8 @@
 The values are those of inspect_evals 0.26.0 with inspect_ai 0.3.285 and datasets 5.2.0.
 """
 
+import pytest
+
 import gymcli.envs
 from gymcli.envs.mcqa import GRADERS, Question
 from tests.envs.episodes import answered, scored_here
@@ -34,6 +36,25 @@ BBH_EXAMPLES = [
 def tasks(name, rows, file="map"):
     path = gymcli.envs.DATASETS / name / f"{file}.py"
     return list(gymcli.envs.load_file(f"{file}_of_{name}", path).tasks(iter(rows)))
+
+
+def test_rows_without_an_answer_are_no_tasks():
+    """Such as those of a test split that was published without labels."""
+    question = {"choices": {"text": [*"abcdef"], "label": [*"ABCDEF"]}, "answerKey": "A", "id": "1"}
+    endings = {"ctx": "", "endings": [*"abcd"], "activity_label": "", "source_id": ""}
+    pro = {"question_id": 1, "question": "?", "options": [*"abcdefghijk"], "category": ""}
+    rows = [
+        ("gsm8k", "map", {"question": "?", "answer": "It is 3."}),
+        ("hellaswag", "map", {**endings, "label": ""}),
+        ("hellaswag", "map", {**endings, "label": -1}),
+        ("arc-challenge", "map_arc", {**question, "question": "?"}),
+        ("mmlu-pro", "map_0_shot", {**pro, "answer": "A"}),
+    ]
+    for name, file, row in rows:
+        path = gymcli.envs.DATASETS / name / f"{file}.py"
+        function = gymcli.envs.load_file(f"{file}_of_{name}", path).task
+        with pytest.raises(ValueError, match=r"####|not in list|zip\(\)"):
+            function(row)
 
 
 def test_options_have_the_order_of_the_source():

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from gymcli.serving import application, asgi
+from gymcli.serving import application, applications, asgi
 from tests.serving.asking import HERE, row
 
 MODULE = f'''from gymcli.serving import asgi
@@ -80,9 +80,9 @@ async def test_asgi_carries_requests_and_cookies():
     assert odd[2].startswith(b"There is no tool '../verify'")
 
 
-async def test_asgi_refuses_a_body_that_is_too_long_and_what_is_no_http():
+async def test_asgi_refuses_a_body_that_is_too_long_and_what_is_no_http(monkeypatch):
+    monkeypatch.setattr(applications, "MAX_BODY", 100)
     app = asgi("mcqa")
-    app._max_body = 100
     async with Driver(app) as server:
         status, _, _ = await server.ask("POST", "/verify", b" " * 60, b" " * 60)
     closed = []

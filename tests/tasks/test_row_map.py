@@ -27,6 +27,13 @@ def number(row):
 def image(row):
     return {"x": b"x"}
 
+def leave(row):
+    raise SystemExit("no")
+
+def leave_all(rows):
+    yield from rows
+    raise SystemExit("no")
+
 def pairs(rows):
     rows = list(rows)
     for row in reversed(rows):
@@ -289,6 +296,8 @@ def test_a_function_makes_each_row_or_leaves_it_out():
     assert number == "the map makes 3 of it, not a dict"
     [(*_, image)] = rows_made_by("image", {})
     assert image == 'column "x" holds bytes, which JSON cannot express'
+    [(*_, leave)] = rows_made_by("leave", {})
+    assert leave.startswith("map.py:leave fails: SystemExit: no (")
 
 
 @pytest.mark.usefixtures("code")
@@ -299,6 +308,8 @@ def test_a_generator_takes_all_rows():
     ]
     with pytest.raises(UsageError, match=r"^map\.py:pairs fails at t:2: KeyError: 'a' \(.*map\.py"):
         rows_made_by("pairs", {})
+    with pytest.raises(UsageError, match=r"^map\.py:leave_all fails at t:2: SystemExit: no \("):
+        rows_made_by("leave_all", {})
     with pytest.raises(TasksError, match=r"^t:3: is wrong$"):
         rows_made_by("pairs", {"a": 1}, "is wrong")
 
