@@ -1,9 +1,10 @@
 """Makes `gymcli.envs.<name>` importable from wheel, editable install and checkout."""
 
 import sys
+from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
 _PACKAGE = Path(__file__).parent
 _IS_WHEEL = (_PACKAGE / "_envs").is_dir()
@@ -22,7 +23,8 @@ def load_generator(name: str) -> ModuleType:
 def load_file(module_name: str, path: Path) -> ModuleType:
     """Load a file as a module of this name, once."""
     if module_name not in sys.modules:
-        spec = spec_from_file_location(module_name, path)
+        loader = _SourceLoader(module_name, str(path))
+        spec = spec_from_file_location(module_name, path, loader=loader)
         assert spec is not None
         assert spec.loader is not None
         module = module_from_spec(spec)
@@ -34,3 +36,11 @@ def load_file(module_name: str, path: Path) -> ModuleType:
             del sys.modules[module_name]
             raise
     return sys.modules[module_name]
+
+
+class _SourceLoader(SourceFileLoader):
+    """Compiles a file as it is now: bytecode on disk may be that of the second before an edit."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Return the code of the file."""
+        return self.source_to_code(self.get_data(self.path), self.path)

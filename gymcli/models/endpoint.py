@@ -186,6 +186,9 @@ class Endpoint(EndpointOptions):
                 # Without the cause, which shows values, and so keys.
                 raise UsageError(f"endpoint: {problems}") from None
 
+        # Then pydantic does not call it for a part of other options, whose error names the place.
+        __init__.__pydantic_base_init__ = True
+
     @field_validator("api_key")
     @classmethod
     def _check_api_key(cls, value: SecretStr | None) -> SecretStr | None:

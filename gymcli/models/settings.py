@@ -6,7 +6,7 @@ import os
 import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -17,6 +17,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    SecretStr,
     Strict,
     ValidationError,
     model_validator,
@@ -236,7 +237,7 @@ def resolve_endpoint(
     """
     base_urls = [base_url] if isinstance(base_url, str) else list(base_url or ())
     table = settings.models.get(model or "") if not base_urls else None
-    options: dict[str, object] = {"name": None if base_urls else model}
+    options: dict[str, Any] = {"name": None if base_urls else model}
     if table is not None:
         options |= {field: getattr(table, field) for field in EndpointOptions.model_fields}
         options["params"] = table.request_params
@@ -258,7 +259,7 @@ def resolve_endpoint(
         options["dialect"] = dialect
     options["proxy"] = options.get("proxy") or _shared_proxy([first, *replicas], environ)
     options |= {"base_url": first, "replicas": tuple(replicas), "model": model}
-    return Endpoint.model_validate({**options, "api_key": key or None})
+    return Endpoint(**options, api_key=SecretStr(key) if key else None)
 
 
 def _shared_proxy(addresses: Sequence[str], environ: Mapping[str, str]) -> str | None:

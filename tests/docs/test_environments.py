@@ -249,6 +249,8 @@ def test_public_names_for_authors_are_described():
         "JSONObject",
         "benchmark",
         "collect",
+        "gate",
+        "measure",
         "verify",
     }
     for_oracles = {"FunctionCall", "ToolCall"}

@@ -605,7 +605,7 @@ def test_endpoint_refuses_base_urls_and_shows_none(base_url):
 )
 def test_endpoint_refuses(options):
     with pytest.raises(UsageError) as raised:
-        Endpoint.model_validate({"base_url": "http://host", "model": "m", **options})
+        Endpoint(**{"base_url": "http://host", "model": "m", **options})
     assert KEY not in str(raised.value)
 
 
