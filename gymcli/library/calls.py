@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -46,10 +45,12 @@ def run_blocking(main: Coroutine[object, object, T], /) -> T:
 
 
 def call_blocking(function: Callable[[], T]) -> T:
-    """Call a function that runs an event loop, in a thread if this thread runs one already."""
+    """Call a function that runs an event loop, in a thread if this thread runs one already.
+
+    An interrupt does not wait for that thread.
+    """
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return function()
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(function).result()
+    return run_blocking(asyncio.to_thread(function))

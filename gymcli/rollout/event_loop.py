@@ -108,40 +108,66 @@ class LoopRunner:
 
     def __init__(self) -> None:
         self._loop = new_event_loop()
-        self._thread: ThreadPoolExecutor | None = None
+        self._thread: _DaemonThreads | None = None
+        self._is_abandoned = False
 
     def run(self, coroutine: Coroutine[object, object, T]) -> T:
-        """Run a coroutine to its end; a KeyboardInterrupt cancels it and propagates."""
-        tasks: list[asyncio.Task[T]] = []
+        """Run a coroutine to its end; a KeyboardInterrupt cancels it and propagates.
+
+        If it does not end in time it is abandoned, and so is all that should run later.
+        """
+        if self._is_abandoned:
+            coroutine.close()
+            raise KeyboardInterrupt
+        task = self._loop.create_task(coroutine)
+        try:
+            return self._driven(task) if self._thread is None else self._in_thread(task)
+        finally:
+            self._is_abandoned = not task.done()
+
+    def _driven(self, task: asyncio.Task[T]) -> T:
+        try:
+            return drive(self._loop, task)
+        except KeyboardInterrupt:
+            task.cancel()
+            drive(self._loop, self._loop.create_task(asyncio.wait([task], timeout=_PATIENCE)))
+            raise
+
+    def _in_thread(self, task: asyncio.Task[T]) -> T:
+        assert self._thread is not None
+        is_over = threading.Event()
 
         def driven() -> T:
-            tasks.append(self._loop.create_task(coroutine))
-            return drive(self._loop, tasks[0])
+            try:
+                return self._driven(task)
+            finally:
+                is_over.set()
+
+        def interrupt() -> None:
+            if not task.done():
+                raise KeyboardInterrupt
 
         try:
-            return driven() if self._thread is None else self._thread.submit(driven).result()
+            return self._thread.submit(driven).result()
         except KeyboardInterrupt:
-            for task in tasks:
-                if self._thread is not None:
-                    self._loop.call_soon_threadsafe(task.cancel)
-                elif not task.done():
-                    task.cancel()
-                    with suppress(asyncio.CancelledError):
-                        drive(self._loop, task)
+            self._loop.call_soon_threadsafe(interrupt)
+            is_over.wait(_LEAVE_SECONDS)  # code that blocks the loop may never end
             raise
 
     def __enter__(self) -> Self:
         with suppress(RuntimeError):
             asyncio.get_running_loop()
-            self._thread = ThreadPoolExecutor(1)
+            self._thread = _DaemonThreads(1)
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._thread is None:
             close(self._loop)
-        else:
-            self._thread.submit(close, self._loop).result()
-            self._thread.shutdown()
+            return
+        closing = self._thread.submit(close, self._loop)
+        self._thread.shutdown()
+        if not self._is_abandoned:
+            closing.result()
 
 
 def close(loop: asyncio.AbstractEventLoop) -> None:
@@ -184,8 +210,8 @@ def _leave(is_over: threading.Event, code: int) -> None:
 class _DaemonThreads(ThreadPoolExecutor):
     """Runs calls in daemon threads; ThreadPoolExecutor joins its threads at interpreter exit."""
 
-    def __init__(self) -> None:
-        super().__init__(_MAX_THREADS)
+    def __init__(self, max_threads: int = _MAX_THREADS) -> None:
+        super().__init__(max_threads)
         self._calls: queue.SimpleQueue[tuple[Future[object], Callable[[], object]] | None]
         self._calls = queue.SimpleQueue()
         self._num_idle = threading.Semaphore(0)
@@ -195,7 +221,7 @@ class _DaemonThreads(ThreadPoolExecutor):
         future: Future[T] = Future()
         call = functools.partial(function, *args, **kwargs)
         self._calls.put((future, call))  # type: ignore[arg-type]  # a future takes what its call returns
-        if not self._num_idle.acquire(blocking=False) and self._num_started < _MAX_THREADS:
+        if not self._num_idle.acquire(blocking=False) and self._num_started < self._max_workers:
             self._num_started += 1
             threading.Thread(target=self._work, daemon=True).start()
         return future
