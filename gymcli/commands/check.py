@@ -18,7 +18,6 @@ from gymcli.commands.console import (
     print_table,
     result,
     results,
-    scrubbed,
 )
 from gymcli.commands.options import (
     JsonOption,
@@ -81,11 +80,6 @@ def check(
         checked_environments(tuple(names or ()), options, watch=paced_message(), notify=message)
     )
     reports = [report for _, report in checked]
-    for report in reports:
-        for finding in report.findings:
-            finding.text = scrubbed(finding.text)  # it may quote an error that holds a secret
-            finding.frames = [scrubbed(frame) for frame in finding.frames]
-            finding.turns = [scrubbed(turn) for turn in finding.turns]
     if json:
         print_json(reports[0] if len(reports) == 1 else reports)
     else:

@@ -21,7 +21,6 @@ from gymcli.commands.open_files import allow_open_files
 from gymcli.commands.options import (
     CacheOption,
     announce_settings,
-    check_cluster_options,
     complete_tasks,
     hide_models,
     role_specs,
@@ -187,12 +186,12 @@ def collect(
     Run the same command again to resume: scored attempts are kept, failed ones are retried.
     """
     from gymcli.benchmarks.resolution import resolve
-    from gymcli.library.run_collection import engine_of_run, plan_runs
+    from gymcli.library.run_collection import check_cluster_options, engine_of_run, plan_runs
     from gymcli.runner.collection import Collection, command_resources
 
     if not output.quiet:
         announce_settings()
-    check_cluster_options(run_options.engine, run_options.address, run_options.num_workers)
+    check_cluster_options(run_options)
     policies, params = _policies(policy, sampling)
     inputs, benchmarks = resolve(tasks)
     settings = {**vars(run_options), **vars(task_options)}

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 from msgspec import UNSET
 
@@ -56,8 +57,7 @@ def metrics(
     attempts, which are not independent; --json has the estimator, size, error, interval and method
     of every number. The numbers of a run directory are also written to its metrics.json.
     """
-    from gymcli.comparison.planning import plans
-    from gymcli.library.measurement import measured_runs
+    from gymcli.library.measurement import measured_runs, report_of
     from gymcli.library.run_list import list_run
 
     ci = CiRequest(ci_options, inputs=runs, is_json=json)
@@ -81,14 +81,13 @@ def metrics(
         names = {record and record.name for record in records}
         listed = [list_run(Path(run.report.run), run.manifest, run.report) for run in measured]
         print_runs(listed, with_differences=len(names) == 1)
-    power = {}
-    if options.power:
-        power["power"] = plans([run.aggregator for run in measured], margin=options.margin)
+    report = report_of(measured, options)
     if json:
-        reports = [metrics_object(run.report) for run in measured]
-        print_json({**(reports[0] if len(reports) == 1 else {"runs": reports}), **power})
-    elif options.power:
-        print_plans(power["power"])
+        runs_reported = [metrics_object(run.report) for run in measured]
+        several = {**msgspec.to_builtins(report), "runs": runs_reported}
+        print_json(runs_reported[0] if len(runs) == 1 else several)
+    elif report.power is not UNSET:
+        print_plans(report.power)
     ci.show(judged, is_json=json)
     ci.write(judged, env=options.env, by_task=options.by_task)
     ci.end(judged)

@@ -120,12 +120,6 @@ PortOption = Annotated[
 ]
 
 
-def check_cluster_options(engine: str, address: str | None, num_workers: int | None) -> None:
-    """Refuse options of a cluster if none is used."""
-    if engine == "local" and (address is not None or num_workers is not None):
-        raise UsageError("--address and --workers need --engine ray")
-
-
 def key_values(option: str, texts: Iterable[str]) -> dict[str, str]:
     """Split `key=value` texts; raise UsageError for any other."""
     pairs: dict[str, str] = {}

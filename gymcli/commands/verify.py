@@ -24,7 +24,6 @@ from gymcli.commands.model_options import with_model_options
 from gymcli.commands.options import (
     CacheOption,
     JsonOption,
-    check_cluster_options,
     complete_run,
     judges_of,
     role_specs,
@@ -116,7 +115,6 @@ def verify(
     )
     from gymcli.store.rollout_files import torn_line_warning
 
-    check_cluster_options(options.engine, options.address, options.num_workers)
     arguments = VerifyArguments(
         **vars(options), **vars(answers), roles=role_specs(role or ()), cache=cache
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar
@@ -19,6 +20,7 @@ from gymcli.errors import MissingPackageError, UnknownNameError, UsageError
 from gymcli.library.calls import call_blocking, run_blocking
 from gymcli.library.result import Result, Results
 from gymcli.runner.collect_options import options_from
+from gymcli.secrets import environment_secrets, scrubber_of
 from gymcli.suggestions import did_you_mean
 
 _LOGGER = logging.getLogger(__name__)
@@ -45,6 +47,8 @@ class CheckOptions(BaseModel, extra="forbid"):
     tasks: Path | None = None
     """A tasks file; by default the tasks that ship with the environment, or 60 that it
     generates."""
+    prompt: Path | None = None
+    """The file of the prompt of tasks that have none."""
     env_args: dict[str, str] = {}
     """Options of the environment, as texts."""
     limit: int = Field(default=100, ge=1)
@@ -63,7 +67,7 @@ def check(
             whose tasks are pulled; all environments if there is none.
         watch: Called often, with the progress in words.
         options: The fields of `gymcli.library.environment_checks.CheckOptions`: `tasks`,
-            `env_args` and `limit`.
+            `prompt`, `env_args` and `limit`.
 
     Raises:
         UsageError: There is no such environment, option or file.
@@ -89,28 +93,37 @@ def checked_environments(
 ) -> Iterator[tuple[str, EnvironmentCheck]]:
     """Check environments, all if there are no names; yield each with the name it was called by.
 
-    `watch` is called often, with the progress in words, and `notify` with what is fetched.
+    `watch` is called often, with the progress in words, and `notify` with what is fetched. Secrets
+    are removed from the findings, which may quote errors.
     """
-    if options.tasks is not None and not names:
-        raise UsageError("--tasks FILE: name the environment of these tasks")
+    for option in ("tasks", "prompt"):
+        if getattr(options, option) is not None and not names:
+            raise UsageError(f"--{option} FILE: name the environment of these tasks")
     if options.env_args and not names:
         raise UsageError("--env-arg: name the environment that has this option")
     for name in names or Registry.names():
         try:
             for report in _reports(name, options, watch, notify):
-                yield name, EnvironmentCheck(**msgspec.structs.asdict(report))
+                yield name, _without_secrets(report)
         except UsageError as error:
             is_missing = isinstance(error, MissingPackageError)
             if names and not is_missing:
                 raise
             status: Status = "skipped" if is_missing else "failed"
             finding = Finding(check="ready", status=status, text=str(error))
-            yield (
-                name,
-                EnvironmentCheck(
-                    env=name, version="", tasks="none", num_tasks=0, findings=[finding]
-                ),
+            report = CheckReport(
+                env=name, version="", tasks="none", num_tasks=0, findings=[finding]
             )
+            yield name, _without_secrets(report)
+
+
+def _without_secrets(report: CheckReport) -> EnvironmentCheck:
+    clean = scrubber_of((), os.environ).also(environment_secrets(os.environ)).text
+    for finding in report.findings:
+        finding.text = clean(finding.text)
+        finding.frames = list(map(clean, finding.frames))
+        finding.turns = list(map(clean, finding.turns))
+    return EnvironmentCheck(**msgspec.structs.asdict(report))
 
 
 def _reports(
@@ -121,16 +134,22 @@ def _reports(
     if not names_benchmark(name):
         try:
             checking = check_environment(
-                name, tasks=options.tasks, env_args=options.env_args, limit=limit, watch=watch
+                name,
+                tasks=options.tasks,
+                prompt=options.prompt,
+                env_args=options.env_args,
+                limit=limit,
+                watch=watch,
             )
             return [run_blocking(checking)]
         except UnknownNameError as error:
             hint = did_you_mean(name.partition("@")[0], benchmark_names(), "of gym bench")
             raise UnknownNameError(f"{error}{hint and f'; {hint}'}") from error
-    if options.tasks is not None:
-        raise UsageError(
-            f"--tasks {options.tasks}: {name} is a benchmark, which has tasks of its own"
-        )
+    for option in ("tasks", "prompt"):
+        if file := getattr(options, option):
+            raise UsageError(
+                f"--{option} {file}: {name} is a benchmark, which has tasks of its own"
+            )
     from gymcli.benchmarks.benchmark_files import pulled_tasks  # late: heavy
     from gymcli.benchmarks.benchmark_runs import check_with_environment
     from gymcli.data.validation import validate

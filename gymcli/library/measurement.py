@@ -6,10 +6,11 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, overload
+from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple, overload
 
 import msgspec
 from msgspec import UNSET, UnsetType
+from pydantic import Field
 
 from gymcli.comparison.comparison_results import Verdict, worst_verdict
 from gymcli.comparison.gates import GateOn, GateVerdict
@@ -98,7 +99,7 @@ class MeasureArguments(MetricsOptions):
 
     gates: tuple[str, ...] = ()
     """Conditions, as `gym metrics --gate` takes them."""
-    ks: tuple[int, ...] = ()
+    ks: tuple[Annotated[int, Field(ge=1, le=999_999)], ...] = ()
     """The k of more metrics of k attempts."""
     gate_on: GateOn = "bound"
     """Whether a gate is judged by the whole interval, or by the number."""
@@ -110,7 +111,8 @@ class MeasuredRun(NamedTuple):
     """The numbers of a run, and what they were computed from."""
 
     report: MetricsReport
-    aggregator: Aggregator
+    pilot: Aggregator | None
+    """What `--power` plans from; None without it, since it may be large."""
     manifest: Manifest | None
     score: BenchmarkScore | None
     judged: RunReport | None
@@ -158,10 +160,18 @@ def measure(*runs: str | Path, **options: object) -> MetricsReport | MetricsRepo
     for run in measured:
         for problem in () if run.judged is None else run.judged.problems:
             raise UsageError(f"{run.report.run}: {problem.what}: {problem.reason}")
+    return report_of(measured, settings)
+
+
+def report_of(
+    measured: Sequence[MeasuredRun], options: MetricsOptions
+) -> MetricsReport | MetricsReports:
+    """Return the report of a run or of several, with the plans that the options ask for."""
     reports = [run.report for run in measured]
     power: dict[str, Plan] | UnsetType = UNSET
-    if settings.power:
-        power = plans([run.aggregator for run in measured], margin=settings.margin)
+    if options.power:
+        pilots = [run.pilot for run in measured if run.pilot is not None]
+        power = plans(pilots, margin=options.margin)
     if len(reports) > 1:
         return MetricsReports(runs=reports, power=power)
     reports[0].power = power
@@ -242,7 +252,9 @@ def measured_runs(
             )
             if gates.gates:
                 report.gates = list(judged.gates)
-        yield MeasuredRun(report, aggregator, manifest, score, judged)
+        pilot = aggregator if options.power else None
+        yield MeasuredRun(report, pilot, manifest, score, judged)
+        del aggregator  # before the next run is measured
 
 
 def recorded_score(

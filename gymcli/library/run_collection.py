@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mappi
 from contextlib import AsyncExitStack, aclosing, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 from msgspec import UNSET
@@ -32,7 +32,7 @@ from gymcli.models.local_model import parse_local
 from gymcli.models.roles import ORACLE, ModelSource
 from gymcli.models.settings import load_settings, resolve_endpoint
 from gymcli.runner.attempts import Engine, run_together
-from gymcli.runner.collect_options import CollectOptions, options_from
+from gymcli.runner.collect_options import CollectOptions, RunOptions, options_from
 from gymcli.runner.collection import STOPS_EARLY, Collection, command_resources
 from gymcli.runner.identity import file_safe, policy_source, unused
 from gymcli.runner.plan import RunPlan, plan_run
@@ -46,36 +46,36 @@ if TYPE_CHECKING:
     from gymcli.library.measurement import MetricsReport
     from gymcli.library.run_gates import RunGates
     from gymcli.reporting.run_report import RunReport
+    from gymcli.rescoring.verify_options import VerifyOptions
 
 _LOGGER = logging.getLogger(__name__)
 
 
-def make_engine(
-    name: Literal["local", "ray"],
-    *,
-    address: str | None,
-    num_workers: int | None,
-    env: str | None,
-    policy: ModelSource | None = None,
-) -> Engine | None:
-    """Return the engine of this name; None for "local": then this process plays the attempts.
+def check_cluster_options(options: RunOptions | VerifyOptions) -> None:
+    """Refuse options of a cluster if none is used."""
+    has_some = options.address is not None or options.num_workers is not None
+    if options.engine == "local" and has_some:
+        raise UsageError("--address and --workers need --engine ray")
 
-    Args:
-        name: The option `engine`.
-        address: The cluster's address; None starts one on this machine.
-        num_workers: How many workers play; None for one per core.
-        env: The code that stands for environments, if any.
-        policy: The model under test; None if attempts are only scored.
+
+def make_engine(
+    options: RunOptions | VerifyOptions, *, env: str | None, policy: ModelSource | None = None
+) -> Engine | None:
+    """Return the engine of the options; None for "local": then this process plays the attempts.
+
+    `env` is the code that stands for environments, if any, `policy` the model under test; None if
+    attempts are only scored.
 
     Raises:
         MissingPackageError: The engine's package is not installed.
-        UsageError: The address is malformed.
+        UsageError: The address is malformed, or the options of a cluster need one.
     """
-    if name == "local":
+    check_cluster_options(options)
+    if options.engine == "local":
         return None
     from gymcli.ray.driver import RayEngine  # late: few runs need it
 
-    return RayEngine(address, num_workers, env=env, policy=policy)
+    return RayEngine(options.address, options.num_workers, env=env, policy=policy)
 
 
 def engine_of_run(inputs: Sequence[TaskInput], options: CollectOptions) -> Engine | None:
@@ -84,13 +84,8 @@ def engine_of_run(inputs: Sequence[TaskInput], options: CollectOptions) -> Engin
     Called before any task is read, since a package may be missing or an address malformed.
     """
     options = options.with_outage_deadline()
-    return make_engine(
-        options.engine,
-        address=options.address,
-        num_workers=options.num_workers,
-        env=env_of_tasks(inputs, options.env),
-        policy=policy_source(options),
-    )
+    env, policy = env_of_tasks(inputs, options.env), policy_source(options)
+    return make_engine(options, env=env, policy=policy)
 
 
 def resolve_policy(

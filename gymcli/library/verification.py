@@ -18,7 +18,7 @@ from gymcli.library.call_options import AnswerOptions
 from gymcli.library.calls import CoroutineRunner, call_blocking, run_blocking, run_path
 from gymcli.library.measurement import MetricsReport, recorded_score
 from gymcli.library.result import Result
-from gymcli.library.run_collection import make_engine
+from gymcli.library.run_collection import check_cluster_options, make_engine
 from gymcli.metrics.measure import measure
 from gymcli.models.endpoint import Endpoint
 from gymcli.models.settings import load_settings
@@ -51,6 +51,14 @@ class RepeatedVerifyReport(RepeatReport, Result, kw_only=True):
     table: ClassVar[str] = "disagreements"
 
 
+class PendingReport(Pending, Result):
+    """How many conversations that waited for a score got one."""
+
+    def rows(self) -> list[dict[str, object]]:
+        """Return a row with the counts."""
+        return [msgspec.structs.asdict(self)]
+
+
 class ScoredAnswers(NamedTuple):
     """The numbers of the answers of a file."""
 
@@ -73,12 +81,12 @@ def verify(run: str | Path, *, repeat: int, **options: object) -> RepeatedVerify
 @overload
 def verify(run: str | Path, *, benchmark: str, **options: object) -> MetricsReport: ...  # type: ignore[overload-overlap]
 @overload
-def verify(run: str | Path, *, pending: Literal[True], **options: object) -> Pending: ...  # type: ignore[overload-overlap]
+def verify(run: str | Path, *, pending: Literal[True], **options: object) -> PendingReport: ...  # type: ignore[overload-overlap]
 @overload
 def verify(run: str | Path, **options: object) -> VerifyReport: ...
 def verify(
     run: str | Path, **options: object
-) -> VerifyReport | RepeatedVerifyReport | MetricsReport | Pending:
+) -> VerifyReport | RepeatedVerifyReport | MetricsReport | PendingReport:
     """Score stored rollouts again, and return what changed.
 
     Conversations that wait for a score get one. Existing scores stay as they are: rescored lines go
@@ -111,6 +119,7 @@ def check_combinations(arguments: VerifyArguments) -> None:
     Raises:
         UsageError: Two options do not.
     """
+    check_cluster_options(arguments)
     if arguments.repeat is not None:
         _refuse(
             {"--out": arguments.out is not None, "--pending": arguments.pending},
@@ -147,7 +156,7 @@ def score_again(
     notify: Callable[[str], None] = _LOGGER.info,
     warn: Callable[[str], None] = _LOGGER.warning,
     run_loop: CoroutineRunner = run_blocking,
-) -> VerifyReport | RepeatedVerifyReport | Pending:
+) -> VerifyReport | RepeatedVerifyReport | PendingReport:
     """Score the conversations of a run that wait, then all others again.
 
     `find_judges` resolves the models of roles, as `judges_of` does. `watch` is called often, with
@@ -160,12 +169,7 @@ def score_again(
         manifest=read_manifest(run) if run.is_dir() else None,
     )
     with ExitStack() as stack:
-        engine = make_engine(
-            arguments.engine,
-            address=arguments.address,
-            num_workers=arguments.num_workers,
-            env=arguments.env,
-        )
+        engine = make_engine(arguments, env=arguments.env)
         if engine is not None:
             stack.callback(engine.close)
         pending = Pending()
@@ -187,7 +191,7 @@ def score_again(
                     "scored; gym collect --retry-crashed retries them"
                 )
         if arguments.pending:
-            return pending
+            return PendingReport(**msgspec.structs.asdict(pending))
         rescoring = Rescoring(
             run,
             env=arguments.env,

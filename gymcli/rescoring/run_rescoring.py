@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, aclosing, closing
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -246,7 +246,7 @@ def _records(path: Path, kind: type[T]) -> Iterator[T]:
     return read_structs(path, msgspec.json.Decoder(kind)) if path.is_file() else iter(())
 
 
-class Pending(NamedTuple):
+class Pending(msgspec.Struct):
     """The result of `score_pending`."""
 
     num_scored: int = 0

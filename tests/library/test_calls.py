@@ -1,19 +1,27 @@
 """Each call of Python returns what `--json` of its command prints, also in a running event loop."""
 
 import asyncio
+import gc
 import shlex
 import signal
 import subprocess
 import sys
-from contextlib import suppress
+import threading
+import time
+from contextlib import closing, suppress
 
 import msgspec
 import pytest
 
 import gymcli
 from gymcli.errors import GymError, UsageError
+from gymcli.library.call_options import MetricsOptions
 from gymcli.library.calls import call_blocking, run_blocking
-from tests.builders import gym, write_sums
+from gymcli.library.measurement import measured_runs
+from gymcli.metrics.aggregate import Aggregator
+from gymcli.rescoring.file_rescoring import iterate_async
+from tests.builders import gym, write_rows, write_sums
+from tests.checks.subjects import Sound
 
 
 def in_loop(function):
@@ -22,7 +30,8 @@ def in_loop(function):
     async def main():
         return function()
 
-    return asyncio.run(main())
+    with closing(asyncio.new_event_loop()) as loop:  # `asyncio.run` handles interrupts itself
+        return loop.run_until_complete(main())
 
 
 def as_json(result):
@@ -105,7 +114,11 @@ def test_gates_have_a_verdict(folder, monkeypatch):
 
 
 def test_pending_conversations_alone_can_be_scored(folder):
-    assert gymcli.verify(folder / "runs" / "a", pending=True).num_scored == 0
+    report = gymcli.verify(folder / "runs" / "a", pending=True)
+    assert report.num_scored == 0
+    assert report.rows() == [as_json(report)]
+    assert len(report.to_dataframe()) == 1
+    assert "<td>0</td>" in report._repr_html_()
 
 
 @pytest.mark.parametrize(
@@ -119,6 +132,11 @@ def test_pending_conversations_alone_can_be_scored(folder):
         (lambda: gymcli.measure(3), "measure: 3 is not the path of a run"),
         (lambda: gymcli.measure("runs/a", by=3), "measure: by: must be a list"),
         (lambda: gymcli.measure("runs/a", baseline="gone"), "no such run directory"),
+        (lambda: gymcli.measure("runs/a", ks=[0]), "measure: ks.0: must be 1 or more"),
+        (lambda: gymcli.measure("runs/a", ks=[10**6]), "ks.0: must be 999999 or less"),
+        (lambda: gymcli.check(prompt="p.toml"), "--prompt FILE: name the environment"),
+        (lambda: gymcli.check("gsm8k", prompt="p.toml"), "gsm8k is a benchmark, which has tasks"),
+        (lambda: gymcli.verify("runs/a", num_workers=2), "--workers need --engine ray"),
         (lambda: gymcli.gate("runs/a"), "gate: name a condition"),
         (lambda: gymcli.gate("runs/a", "difference > 0"), "needs baseline=RUN"),
         (lambda: gymcli.gate("runs/a", "pass@9 > 0"), "runs/a: pass@9 > 0: no task has more than"),
@@ -149,15 +167,65 @@ def test_a_coroutine_runs_where_a_loop_runs():
         in_loop(lambda: run_blocking(_refuse()))
 
 
+def interrupt():
+    signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+
+async def _go_on():
+    """Interrupt the program, and do not end when cancelled."""
+    asyncio.get_running_loop().call_soon(interrupt)
+    while True:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(60)
+
+
+async def _block(is_over):
+    """Interrupt the program, and block the event loop."""
+    interrupt()
+    is_over.wait(60)
+
+
 def test_an_interrupt_ends_a_call_whose_coroutine_goes_on():
-    async def stubborn():
-        asyncio.get_running_loop().call_soon(signal.raise_signal, signal.SIGINT)
-        while True:
-            with suppress(asyncio.CancelledError):
-                await asyncio.sleep(60)
+    started = time.monotonic()
+    for call in (lambda: run_blocking(_go_on()), lambda: in_loop(lambda: run_blocking(_go_on()))):
+        with pytest.raises(KeyboardInterrupt):
+            call()
+    assert time.monotonic() - started < 30
+
+
+def test_an_interrupt_ends_a_call_whose_coroutine_blocks_the_loop(monkeypatch):
+    monkeypatch.setattr("gymcli.rollout.event_loop._LEAVE_SECONDS", 0.5)
+    is_over = threading.Event()
+    started = time.monotonic()
+    for work in (
+        lambda: run_blocking(_block(is_over)),
+        lambda: call_blocking(lambda: asyncio.run(_block(is_over))),
+        lambda: list(iterate_async(_blocking_items(is_over))),
+    ):
+        with pytest.raises(KeyboardInterrupt):
+            in_loop(work)
+    assert time.monotonic() - started < 30
+    is_over.set()
+
+
+async def _blocking_items(is_over):
+    await _block(is_over)
+    yield 1
+
+
+def test_an_interrupt_cancels_a_coroutine_where_a_loop_runs():
+    ended = []
+
+    async def wait():
+        asyncio.get_running_loop().call_soon(interrupt)
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append(threading.current_thread() is threading.main_thread())
 
     with pytest.raises(KeyboardInterrupt):
-        run_blocking(stubborn())
+        in_loop(lambda: run_blocking(wait()))
+    assert ended == [False]
 
 
 async def _refuse():
@@ -183,3 +251,35 @@ def test_checks_of_several_environments_have_the_failures_of_all():
     checks = gymcli.check("tests.checks.broken:Forbidden", "arithmetic", limit=2)
     assert [report.env for report in checks] == ["broken", "arithmetic"]
     assert checks.failures == [*checks[0].failures, *checks[1].failures]
+
+
+class Leaky(Sound):
+    """An environment whose error quotes a secret."""
+
+    @classmethod
+    async def verify(cls, rollout, context):
+        raise RuntimeError("sk-0123-4567-89ab")
+
+
+def test_findings_hold_no_secret(monkeypatch):
+    monkeypatch.setenv("SOME_API_KEY", "sk-0123-4567-89ab")
+    texts = str(as_json(gymcli.check("tests.library.test_calls:Leaky", limit=1)))
+    assert "RuntimeError: [redacted]" in texts
+    assert "sk-0123" not in texts
+
+
+def test_tasks_without_a_prompt_are_checked_with_one(tmp_path):
+    tasks = write_rows(tmp_path / "t.jsonl", [{"id": "a", "word": "x", "answer": "y"}])
+    prompt = tmp_path / "prompt.yaml"
+    prompt.write_text('user: "Say {word}."')
+    env = "tests.checks.broken:Good"
+    assert gymcli.check(env, tasks=tasks).num_tasks == 0
+    assert gymcli.check(env, tasks=tasks, prompt=prompt).num_tasks == 1
+
+
+def test_runs_that_are_measured_are_kept_in_memory_only_for_plans(folder):
+    runs = [folder / "runs" / name for name in "ab"]
+    measured = list(measured_runs(runs, MetricsOptions()))
+    gc.collect()
+    assert not [item for item in gc.get_objects() if isinstance(item, Aggregator)]
+    assert [run.report.num_scored for run in measured] == [6, 6]

@@ -15,7 +15,7 @@ from gymcli.errors import RunDirectoryError, RunMismatchError, UsageError
 from gymcli.mock import MockServer
 from gymcli.mock.behaviours import last_user_text
 from gymcli.rescoring.file_rescoring import LoopJob, iterate_async, rescore_in_loop
-from gymcli.rescoring.run_rescoring import Rescoring, score_pending
+from gymcli.rescoring.run_rescoring import Pending, Rescoring, score_pending
 from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.identity import rescored_manifest
 from gymcli.runner.judges import Judges, open_shared
@@ -73,7 +73,7 @@ def test_score_pending_asks_no_judge_but_the_run_s_own(waiting):
         pending_scored(waiting, params={"temperature": 1.0})
     assert {path.name: path.read_bytes() for path in waiting.iterdir()} == before
     found, server = pending_scored(waiting)
-    assert (found, server.num_requests) == ((1, 0, 0), 1)
+    assert (found, server.num_requests) == (Pending(1, 0, 0), 1)
 
 
 def test_score_pending_scores_with_no_other_version(waiting):
@@ -86,7 +86,7 @@ def test_score_pending_scores_with_no_other_version(waiting):
         return await score_pending(waiting, env=JUDGED, judges=judges, leave=reasons.append)
 
     found, server = judged_by(use)
-    assert (found, server.num_requests) == ((0, 0, 0), 0)
+    assert (found, server.num_requests) == (Pending(0, 0, 0), 0)
     [reason] = reasons
     assert reason.startswith("1 conversations still wait for their score: ")
     assert 'environments.environments "0" there, "1" here' in reason
@@ -95,7 +95,7 @@ def test_score_pending_scores_with_no_other_version(waiting):
 
 def test_score_pending_needs_no_manifest(waiting):
     (waiting / "run.json").unlink()
-    assert pending_scored(waiting, "other")[0] == (1, 0, 0)
+    assert pending_scored(waiting, "other")[0] == Pending(1, 0, 0)
 
 
 def test_a_rescored_run_names_the_judge_that_scored_it(waiting, tmp_path):
@@ -112,7 +112,7 @@ def test_a_rescored_run_names_the_judge_that_scored_it(waiting, tmp_path):
     assert {key: manifest.identity[key] for key in unchanged} == unchanged
     with pytest.raises(RunMismatchError, match=r'"other" there, "j" here'):
         pending_scored(out, "j")
-    assert pending_scored(out, "other", params=params)[0] == (1, 0, 0)
+    assert pending_scored(out, "other", params=params)[0] == Pending(1, 0, 0)
 
 
 def test_a_rescored_run_can_be_gone_on_with_under_its_judge(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 
 from gymcli.errors import TasksError, UsageError
 from gymcli.metrics.measure import measure
-from gymcli.rescoring.run_rescoring import Rescoring, score_pending
+from gymcli.rescoring.run_rescoring import Pending, Rescoring, score_pending
 from gymcli.types import Failure, Rollout
 from tests.builders import FLAKY, collect_all, lines_of, write_rows, write_sums
 from tests.metrics.test_measure import NEMO
@@ -84,7 +84,7 @@ def test_rescoring_takes_failures_and_waiting_conversations_over(tmp_path, worki
     Rescoring(out, env="flaky.py:Flaky", out=tmp_path / "again").run()
     metrics = measure(tmp_path / "again").metrics()
     assert (metrics.num_expected, metrics.num_scored, metrics.num_unscored) == (2, 1, 1)
-    assert asyncio.run(score_pending(tmp_path / "again", env="flaky.py:Flaky")) == (1, 0, 0)
+    assert asyncio.run(score_pending(tmp_path / "again", env="flaky.py:Flaky")) == Pending(1, 0, 0)
     assert measure(tmp_path / "again").metrics().num_scored == 2
 
 
@@ -116,7 +116,7 @@ def test_rescoring_keeps_the_conversation_that_the_verifier_cannot_score(tmp_pat
     assert [line["messages"] for line in waiting] == [line["messages"] for line in before]
     assert not any("reward" in line for line in waiting)
     (tmp_path / "broken").unlink()
-    assert asyncio.run(score_pending(again, env="flaky.py:Flaky")) == (2, 0, 0)
+    assert asyncio.run(score_pending(again, env="flaky.py:Flaky")) == Pending(2, 0, 0)
     assert measure(again).metrics().mean_reward == 1.0
 
 
@@ -225,18 +225,18 @@ def test_score_pending_appends_scores_and_failures(tmp_path, working_folder):
     (tmp_path / "broken").touch()
     tasks, out = write_sums(tmp_path / "t.jsonl", 2, env="flaky"), tmp_path / "run"
     collect_all(tasks, lambda _: "x", out=out, env="flaky.py:Flaky")
-    assert asyncio.run(score_pending(out, env="flaky.py:Flaky")) == (0, 2, 0)
+    assert asyncio.run(score_pending(out, env="flaky.py:Flaky")) == Pending(0, 2, 0)
     decoder = msgspec.json.Decoder(Failure)
     failures = [decoder.decode(x) for x in (out / "failures.jsonl").read_bytes().splitlines()]
     assert len(failures) == 4
     (tmp_path / "broken").unlink()
-    assert asyncio.run(score_pending(out, env="flaky.py:Flaky")) == (2, 0, 0)
+    assert asyncio.run(score_pending(out, env="flaky.py:Flaky")) == Pending(2, 0, 0)
     lines = (out / "rollouts.jsonl").read_bytes().splitlines()
     assert [msgspec.json.decode(x, type=Rollout).reward for x in lines] == [1.0, 1.0]
-    assert asyncio.run(score_pending(out, env="flaky.py:Flaky")) == (0, 0, 0)
+    assert asyncio.run(score_pending(out, env="flaky.py:Flaky")) == Pending(0, 0, 0)
 
 
 def test_score_pending_leaves_a_run_alone_where_nothing_waits(run):
     before = sorted(path.name for path in run.iterdir())
-    assert asyncio.run(score_pending(run)) == (0, 0, 0)
+    assert asyncio.run(score_pending(run)) == Pending(0, 0, 0)
     assert sorted(path.name for path in run.iterdir()) == before

@@ -11,7 +11,7 @@ from gymcli.errors import RunMismatchError
 from gymcli.metrics.measure import measure
 from gymcli.mock import MockAnswer
 from gymcli.mock.behaviours import last_user_text, refusal_of
-from gymcli.rescoring.run_rescoring import Rescoring, score_pending
+from gymcli.rescoring.run_rescoring import Pending, Rescoring, score_pending
 from gymcli.types import Failure
 from tests.builders import collect_all, lines_of, write_prompts, write_rows
 from tests.runner.test_roles import collected, failing_at
@@ -86,7 +86,7 @@ def test_a_failed_member_leaves_its_group_unscored_until_a_resume(tmp_path):
     waiting = [line for line in lines_of(run / "generations.jsonl") if line["task_id"] == "t1"]
     assert [line["attempt"] for line in waiting] == [1]
 
-    assert asyncio.run(score_pending(run, env=RANKED)) == (0, 1, 0)
+    assert asyncio.run(score_pending(run, env=RANKED)) == Pending(0, 1, 0)
     records, server = collect_all(tasks, counting(), **options)
     assert server.num_requests == 1
     assert {(r.task_id, r.attempt, r.reward) for r in records} == {("t1", 0, 0.0), ("t1", 1, 1.0)}
@@ -123,7 +123,7 @@ def test_a_group_is_completed_after_a_process_dies_between_its_lines(tmp_path):
     records, server = collect_all(tasks, counting(), **options)
     assert server.num_requests == 0
     assert [(record.attempt, record.reward) for record in records] == [(0, 0.0), (1, 0.0)]
-    assert asyncio.run(score_pending(other, env=RANKED)) == (2, 0, 0)
+    assert asyncio.run(score_pending(other, env=RANKED)) == Pending(2, 0, 0)
     for folder in (run, other):
         assert sorted(line["attempt"] for line in lines_of(folder / "rollouts.jsonl")) == [0, 1, 2]
 

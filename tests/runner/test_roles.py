@@ -13,7 +13,7 @@ from gymcli.metrics.measure import measure
 from gymcli.mock import MockAnswer, MockServer
 from gymcli.mock.behaviours import last_user_text, refusal_of
 from gymcli.models.endpoint import Endpoint
-from gymcli.rescoring.run_rescoring import Rescoring, score_pending
+from gymcli.rescoring.run_rescoring import Pending, Rescoring, score_pending
 from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.judges import Judges
 from gymcli.runner.plan import plan_run
@@ -123,7 +123,7 @@ def test_collect_keeps_a_conversation_whose_judge_failed(tmp_path):
     assert len(lines_of(run / "generations.jsonl")) == 20
 
     pending, judge = rescored(run)
-    assert pending == (2, 0, 0)
+    assert pending == Pending(2, 0, 0)
     assert judge.num_requests == 2
     scored = Counter(line["task_id"] for line in lines_of(run / "rollouts.jsonl"))
     assert len(scored) == 20
