@@ -72,10 +72,10 @@ def check(
     their promises. The tasks of a benchmark are pulled and played in its environment, with its
     prompt.
     """
-    from gymcli.library.environment_checks import CheckOptions, checked_environments
+    from gymcli.library.environment_checks import CheckArguments, checked_environments
 
     env_args = key_values("--env-arg", env_arg or ())
-    options = CheckOptions(tasks=tasks, env_args=env_args, limit=limit)
+    options = CheckArguments(tasks=tasks, env_args=env_args, limit=limit)
     checked = list(
         checked_environments(tuple(names or ()), options, watch=paced_message(), notify=message)
     )

@@ -1,1 +1,1 @@
-"""What `import gymcli` offers and the commands call: one module for each question to a run."""
+"""What `import gymcli` offers: a module for each question to a run, its options and results."""

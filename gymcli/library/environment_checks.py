@@ -41,7 +41,7 @@ class EnvironmentChecks(Results[EnvironmentCheck]):
         return [finding for report in self for finding in report.failures]
 
 
-class CheckOptions(BaseModel, extra="forbid"):
+class CheckArguments(BaseModel, extra="forbid"):
     """The options of `gymcli.check`."""
 
     tasks: Path | None = None
@@ -66,7 +66,7 @@ def check(
         names: Environments, each a name, `path/to/file.py:Class` or `module:Class`, or benchmarks,
             whose tasks are pulled; all environments if there is none.
         watch: Called often, with the progress in words.
-        options: The fields of `gymcli.library.environment_checks.CheckOptions`: `tasks`,
+        options: The fields of `gymcli.library.environment_checks.CheckArguments`: `tasks`,
             `prompt`, `env_args` and `limit`.
 
     Raises:
@@ -78,7 +78,7 @@ def check(
                 f"check: {name!r} is not a name; write the environment's name, or FILE.py:CLASS "
                 "or MODULE:CLASS"
             )
-    settings = options_from(CheckOptions, "check", options)
+    settings = options_from(CheckArguments, "check", options)
     checked = checked_environments(names, settings, watch=watch)
     reports = EnvironmentChecks(report for _, report in checked)
     return reports[0] if len(reports) == 1 else reports
@@ -86,7 +86,7 @@ def check(
 
 def checked_environments(
     names: tuple[str, ...],
-    options: CheckOptions,
+    options: CheckArguments,
     *,
     watch: Watch = lambda _: None,
     notify: Callable[[str], None] = _LOGGER.info,
@@ -127,7 +127,7 @@ def _without_secrets(report: CheckReport) -> EnvironmentCheck:
 
 
 def _reports(
-    name: str, options: CheckOptions, watch: Watch, notify: Callable[[str], None]
+    name: str, options: CheckArguments, watch: Watch, notify: Callable[[str], None]
 ) -> list[CheckReport]:
     """Check an environment, or every environment that the tasks of a benchmark play in."""
     limit = options.limit

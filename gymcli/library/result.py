@@ -44,9 +44,9 @@ class Result:
         items = getattr(self, self.table)
         if items and isinstance(items, list) and isinstance(items[0], Result):
             return Results(items).rows()
-        fields: dict[str, object] = msgspec.to_builtins(self)
+        fields = msgspec.to_builtins(self)
         texts = {name: value for name, value in fields.items() if isinstance(value, str)}
-        rows = msgspec.to_builtins(items)
+        rows = fields.get(self.table, [])
         if isinstance(rows, dict):
             if not any(part.get("slices") for part in rows.values()):  # they are of all tasks
                 rows[""] = {"slices": fields.get("slices")}

@@ -163,7 +163,7 @@ def _roles_of(registrations: Iterable[Registration]) -> set[str]:
     return {role for entry in registrations for role in declared_roles(entry.environment)}
 
 
-def run_path(source: TaskSource, options: CollectOptions, identity: JSONObject) -> Path:
+def run_directory_path(source: TaskSource, options: CollectOptions, identity: JSONObject) -> Path:
     """Return the run directory; the default one is named after tasks, model and identity."""
     path = options.out or _default_out(source, options, identity)
     return unused(path) if options.fresh else path

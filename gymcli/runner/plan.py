@@ -27,7 +27,12 @@ from gymcli.models.roles import ORACLE, RoleSource, check_declared, check_missin
 from gymcli.rollout.episode import EpisodeLimits, EpisodePlan
 from gymcli.runner.attempts import Attempt
 from gymcli.runner.collect_options import CollectOptions
-from gymcli.runner.identity import declared_sources, new_manifest, parameter_warnings, run_path
+from gymcli.runner.identity import (
+    declared_sources,
+    new_manifest,
+    parameter_warnings,
+    run_directory_path,
+)
 from gymcli.runner.judges import scrubber_of_run
 from gymcli.runner.stopping import check_prices
 from gymcli.secrets import Scrubber
@@ -264,7 +269,7 @@ def plan_run(
         survey=rows,
         settings=settings,
         manifest=manifest,
-        path=run_path(source, options, manifest.identity) if has_directory else None,
+        path=run_directory_path(source, options, manifest.identity) if has_directory else None,
         scrubber=scrubber,
         warnings=(
             *_task_warnings(source, rows, registry),
