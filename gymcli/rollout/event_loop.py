@@ -117,7 +117,9 @@ class LoopRunner:
         If it does not end in time it is abandoned, and so is all that should run later.
         """
         if self._is_abandoned:
-            coroutine.close()
+            # From Python 3.13 on, `aclose` of a generator in which an abandoned task is refuses.
+            with suppress(RuntimeError):
+                coroutine.close()
             raise KeyboardInterrupt
         task = self._loop.create_task(coroutine)
         try:
