@@ -52,7 +52,7 @@ demo: .venv/demo  ## Run a small real model on shipped tasks, without a key or a
 		--repeats 2 --concurrency 4 --out runs/demo
 	$(BIN)/gym metrics runs/demo
 
-test: .venv/dev  ## Run the quick tests (about four minutes on two cores)
+test: .venv/dev  ## Run the quick tests (six to ten minutes on two cores)
 	$(BIN)/python $(PYTEST) -m "not slow" tests
 
 test-slow: .venv/dev  ## Run the slow tests, and the quick ones with coverage on the newest Python

@@ -270,8 +270,8 @@ def score_as_benchmark(
         notify(
             "no row names the model that answered; --model NAME compares with its published scores"
         )
-    names = missing_roles(benchmark, load_settings(), arguments.roles)
-    judges = find_judges({**arguments.roles, **names}, arguments.role_params, arguments.concurrency)
+    roles = {**arguments.roles, **missing_roles(benchmark, load_settings(), arguments.roles)}
+    judges = find_judges(roles, arguments.role_params, arguments.concurrency)
     with TemporaryDirectory(prefix="gymcli-") as folder:
         path = arguments.out or Path(folder, "run")
         run_loop(
