@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, cast
@@ -125,8 +126,7 @@ class _Group(HelpGroup):
         name, command, arguments = super().resolve_command(cast("typer.Context", ctx), args)
         if name is None or command is None:
             return name, None, arguments
-        loaded = self.commands[name] = load_command(name)
-        return name, loaded, arguments
+        return name, load_command(name), arguments
 
     def parse_args(self, ctx: object, args: list[str]) -> list[str]:
         context = cast("typer.Context", ctx)
@@ -170,6 +170,7 @@ class _Command(HelpCommand):
         return result
 
 
+@cache
 def load_command(name: str) -> TyperCommand | TyperGroup:
     """Import a command of `gym` and return it, with the options that it has."""
     module = import_module(f"gymcli.commands.{name}")
@@ -318,7 +319,7 @@ def common(
     if context.invoked_subcommand == "collect" and not {"--help", "-h"} & {*context.meta[TYPED]}:
         from gymcli.commands.options import collect_defaults  # late: other commands need less
 
-        options = cast("TyperGroup", context.command).commands["collect"].params
+        options = load_command("collect").params
         repeatable = {option.name for option in options if getattr(option, "multiple", False)}
         context.default_map = {"collect": collect_defaults(repeatable)}
     context.with_resource(_logging_to(handlers, logging.WARNING if is_brief else logging.DEBUG))

@@ -5,10 +5,12 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 
 import msgspec
+from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 import gymcli
@@ -69,11 +71,24 @@ class Flaky(Environment[Task]):
 
 def gym(*arguments: str | Path, exit_code: int | None = None) -> Result:
     """Run a command, which ends with this exit code if one is named; raise what is a bug."""
-    result = CliRunner().invoke(app, [str(a) for a in arguments], env=NO_ENDPOINT)
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
+    runner, code = CliRunner(), 0
+    with runner.isolation(env=NO_ENDPOINT) as outputs:
+        try:
+            _command_line()([str(argument) for argument in arguments], prog_name="gym")
+        except SystemExit as end:
+            code = int(end.code or 0)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        stdout, stderr, output = (stream.getvalue() for stream in outputs)
+    result = Result(runner, stdout, stderr, output, None, code, None)
     assert exit_code in (None, result.exit_code), f"exit {result.exit_code}: {result.output}"
     return result
+
+
+@cache
+def _command_line() -> Callable[..., object]:
+    """Return what a process builds once, too; `CliRunner.invoke` would build it for each call."""
+    return get_command(app)
 
 
 def gym_line(line: str, *, exit_code: int | None = None) -> Result:

@@ -8,6 +8,7 @@ import re
 import subprocess
 import time
 from collections.abc import Collection, Iterable, Mapping
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TypeVar
@@ -229,7 +230,7 @@ def new_manifest(
         },
         model=model,
         shard=options.shard or "",
-        libraries=_versions() if earlier is None else earlier.libraries,
+        libraries=dict(_versions()) if earlier is None else earlier.libraries,
         git_commit=_git_commit() if earlier is None else earlier.git_commit,
         num_expected=rows.num_selected * options.repeats,
         num_tasks=rows.num_tasks,
@@ -348,6 +349,7 @@ def _shown_options(options: CollectOptions) -> JSONObject:
     return recorded
 
 
+@cache
 def _versions() -> dict[str, str]:
     versions = {"python": platform.python_version()}
     for name in _LIBRARIES:
