@@ -54,19 +54,18 @@ demo: .venv/demo  ## Run a small real model on shipped tasks, without a key or a
 		--repeats 2 --concurrency 4 --out runs/demo
 	$(BIN)/gym metrics runs/demo
 
-test: .venv/dev  ## Run the quick tests (six to ten minutes on two cores)
+test: .venv/dev  ## Run the quick tests (five minutes on two cores)
 	$(BIN)/python $(PYTEST) -m "not slow" tests
 
-test-slow: .venv/dev  ## Run the slow tests, and the quick ones with coverage on the newest Python
+test-slow: .venv/dev  ## Run the slow tests
 	$(BIN)/python $(PYTEST) -m slow $(addprefix --ignore=,$(MEASURING)) tests
-	@$(MAKE) --no-print-directory coverage
 
 test-bench: .venv/dev  ## Run the slow tests of the scripts of bench/ that measure (minutes)
 	$(BIN)/python $(PYTEST) -m slow $(MEASURING)
 
 coverage: $(NEWEST)/dev  ## Run the quick tests on the newest Python and show which lines they miss
 	rm -f .coverage .coverage.*
-	COVERAGE_CORE=sysmon $(NEWEST)/bin/coverage run $(PYTEST) -q -m "not slow" --hypothesis-profile=quick $(COVERED)
+	COVERAGE_CORE=sysmon $(NEWEST)/bin/coverage run $(PYTEST) -q -m "not slow" --hypothesis-profile=thorough $(COVERED)
 	$(NEWEST)/bin/coverage combine --quiet
 	$(NEWEST)/bin/coverage report
 
@@ -80,7 +79,7 @@ snapshots: .venv/dev  ## Rewrite the expected outputs of tests with those of the
 test-all: $(addprefix .venv-,$(addsuffix /dev,$(FOUND)))  ## Run the quick tests on every other Python found
 	@for version in $(FOUND); do \
 		echo "running the quick tests on Python $$version"; \
-		.venv-$$version/bin/python $(PYTEST) -q -m "not slow" --hypothesis-profile=quick tests || exit 1; \
+		.venv-$$version/bin/python $(PYTEST) -q -m "not slow" tests || exit 1; \
 	done
 
 .venv-%/dev: pyproject.toml

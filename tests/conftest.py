@@ -18,9 +18,9 @@ from gymcli.mock import MockServer
 from gymcli.mock.process import serving
 
 # A busy machine may be slow with one example; speed is measured in bench/.
-hypothesis.settings.register_profile("gymcli", deadline=None)
-# Fewer examples for other versions of Python: those runs check the language, not the laws.
-hypothesis.settings.register_profile("quick", deadline=None, max_examples=15)
+hypothesis.settings.register_profile("thorough", deadline=None)
+# Outside CI each run draws other examples, so many short runs check a law as well as a long one.
+hypothesis.settings.register_profile("gymcli", deadline=None, max_examples=25)
 hypothesis.settings.load_profile("gymcli")
 
 

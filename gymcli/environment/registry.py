@@ -8,6 +8,7 @@ when it is looked up.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib
 import inspect
@@ -247,12 +248,10 @@ def is_code(name: str) -> bool:
     return name.endswith(".py") or (is_class and not Path(name).is_file())
 
 
-def _built_in_names() -> set[str]:
-    return {
-        module.name
-        for module in pkgutil.iter_modules(gymcli.envs.__path__)
-        if not module.name.startswith("_")
-    }
+@functools.cache
+def _built_in_names() -> frozenset[str]:
+    modules = pkgutil.iter_modules(gymcli.envs.__path__)
+    return frozenset(module.name for module in modules if not module.name.startswith("_"))
 
 
 def _plug_ins() -> Mapping[str, EntryPoint]:
