@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 
-from gymcli.mock import MockServer
+from gymcli.mock import Faults, MockServer
+from gymcli.mock.process import serving
 from tests.builders import clean_environment, gym, gym_process, lines_of
 from tests.mock.talking import ask
 
@@ -20,8 +21,11 @@ OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 @contextmanager
-def running(*options: str | Path, **variables: str):
-    """Start the process and yield it with its address; end it if the test did not."""
+def running(*options: str | Path, number: signal.Signals = signal.SIGTERM, **variables: str):
+    """Start the process and yield it with its address; it ends well at a signal.
+
+    If the test has ended the process, no signal is sent.
+    """
     process = subprocess.Popen(
         gym_process("mock", *options),
         stdin=subprocess.PIPE,
@@ -32,6 +36,9 @@ def running(*options: str | Path, **variables: str):
     )
     try:
         yield process, process.stdout.readline().strip()
+        process.send_signal(number)
+        assert process.wait(30) == 0
+        assert (process.stdout.read(), process.stderr.read()) == ("", "")
     finally:
         process.kill()
         process.communicate()
@@ -45,16 +52,6 @@ def get(address: str, *, method: str = "GET", **headers: str) -> dict:
 
 def stats(base_url: str) -> dict:
     return get(base_url.replace("/v1", "/stats"))
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_mock_serves_until_a_signal(number):
-    with running("--behaviour", "fixed:fine", "--latency", "0.01") as (process, base_url):
-        assert base_url.startswith("http://127.0.0.1:")
-        assert ask(base_url, "how is it?") == "fine"
-        process.send_signal(number)
-        assert process.wait(30) == 0
-        assert (process.stdout.read(), process.stderr.read()) == ("", "")
 
 
 def test_mock_stops_while_a_request_stalls():
@@ -82,7 +79,9 @@ def test_mock_stops_with_its_parent():
 def test_mock_heeds_its_options(tmp_path):
     log = tmp_path / "log.jsonl"
     options = ["--fault", "500@broken", "--model", "m", "--model", "n", "--log", log]
-    with running(*options, "--api-key-env", "MOCK_KEY", MOCK_KEY="sekret") as (_, base_url):
+    options += ["--api-key-env", "MOCK_KEY"]
+    with running(*options, number=signal.SIGHUP, MOCK_KEY="sekret") as (_, base_url):
+        assert base_url.startswith("http://127.0.0.1:")
         with pytest.raises(urllib.error.HTTPError, match="401"):
             get(f"{base_url}/models")
         models = get(f"{base_url}/models", Authorization="Bearer sekret")
@@ -94,15 +93,17 @@ def test_mock_heeds_its_options(tmp_path):
 
 
 def test_mock_draws_by_its_seed():
-    """Two processes with one seed refuse the same texts."""
+    """Two processes with one seed refuse the same texts: `gym mock` and this one."""
+    texts = [str(number) for number in range(16)]
 
-    def refused(seed: str) -> list[bool]:
-        with running("--fault", "500=0.5", "--seed", seed) as (_, base_url):
-            return [is_refused(base_url, str(number)) for number in range(16)]
+    def refused(seed: int) -> list[bool]:
+        with serving(MockServer(faults=Faults.parse(["500=0.5"]), seed=seed)) as server:
+            return [is_refused(server.base_url, text) for text in texts]
 
-    first = refused("5")
-    assert first == refused("5")
-    assert first != refused("6")
+    with running("--fault", "500=0.5", "--seed", "5") as (_, base_url):
+        first = [is_refused(base_url, text) for text in texts]
+    assert first == refused(5)
+    assert first != refused(6)
 
 
 def is_refused(base_url: str, text: str) -> bool:
@@ -126,8 +127,6 @@ def test_mock_dies_and_is_brought_back():
             pass
         assert ask(base_url, "fourth") == "fourth"
         assert stats(base_url)["faults"] == {"down": 1}
-        process.terminate()
-        assert process.wait(30) == 0
 
 
 def is_listening(base_url: str) -> bool:
@@ -152,7 +151,8 @@ def test_mock_records_what_it_plays(tmp_path, mock_server: MockServer):
     for file in (path, log):
         assert len(lines_of(file)) == 2
         assert "sk-planted" not in file.read_text()
-    with running("--behaviour", f"script:{path}") as (_, base_url):
+    options = ("--behaviour", f"script:{path}", "--latency", "0.01")
+    with running(*options, number=signal.SIGINT) as (_, base_url):
         assert ask(base_url, "hello") == "from the endpoint"
 
 

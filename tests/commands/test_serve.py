@@ -1,6 +1,7 @@
 """Tests of `gym serve`: collecting from a server yields the same records as in process."""
 
 import asyncio
+import itertools
 import signal
 import socket
 import struct
@@ -110,13 +111,13 @@ def test_a_judge_is_asked_by_the_server(collected, mock_server):
     assert sum(record["reward"] for record in served.values()) == 2.0
 
 
-def test_two_servers_mix_up_none_of_two_hundred_sessions(collected, mock_server):
+def test_two_servers_mix_up_no_sessions(collected, mock_server):
     mock_server.behaviour = note
     with serving(Served("Notebook")) as first, serving(Served("Notebook")) as second:
-        even = collected(f"a={first.base_url}", tasks=range(0, 200, 2), out="even")
-        odd = collected(f"b={second.base_url}", tasks=range(1, 200, 2), out="odd")
+        even = collected(f"a={first.base_url}", tasks=range(0, 80, 2), out="even")
+        odd = collected(f"b={second.base_url}", tasks=range(1, 80, 2), out="odd")
     records = {**even, **odd}
-    assert len(records) == 200
+    assert len(records) == 80
     for nonce, record in records.items():
         assert record["components"] == {"kept": 1.0, "said": float(int(nonce) % 7 > 0)}
         read = [m["content"] for m in record["messages"] if m["role"] == "tool"][1:2]
@@ -181,14 +182,13 @@ BROKEN_OFF = {
 }
 
 
-@pytest.mark.parametrize("is_reset", [False, True])
 @pytest.mark.parametrize(
     ("command", "path", "printed"), [("serve", "", ["serving mcqa"]), ("mock", "/models", [])]
 )
-def test_a_client_that_leaves_prints_nothing(command, path, printed, is_reset):
+def test_a_client_that_leaves_prints_nothing(command, path, printed):
     with process(*["mcqa"][: len(printed)], command=command) as (server, base_url):
         address = urllib.parse.urlsplit(base_url)
-        for sent in BROKEN_OFF.values():
+        for sent, is_reset in itertools.product(BROKEN_OFF.values(), (False, True)):
             client = socket.create_connection((address.hostname, address.port), timeout=60)
             client.sendall(sent)
             if is_reset:

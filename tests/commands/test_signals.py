@@ -95,7 +95,14 @@ def collect_held(start, *options: str) -> Running:
     return running
 
 
-@pytest.mark.parametrize("number", CODES)
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGINT,
+        pytest.param(signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param(signal.SIGHUP, marks=pytest.mark.slow),
+    ],
+)
 def test_a_first_signal_lets_what_is_in_flight_end(start, number):
     """No attempt starts after it; the command that it prints does the rest."""
     running = collect_held(start, "--grace", "600")
@@ -209,11 +216,12 @@ def test_the_command_to_go_on_names_what_fresh_made(start):
 
 def test_a_signal_while_the_last_attempts_end_leaves_nothing_to_go_on_with(start):
     running = collect_held(start, "--limit", "2")
-    running.process.send_signal(signal.SIGINT)
-    running.wait_until(lambda: "again to stop now" in running.text)
+    running.process.send_signal(signal.SIGHUP)
+    running.wait_until(lambda: "send the signal again to stop now" in running.text)
     Path("held").unlink()
-    assert running.end() == 130
-    assert running.text.splitlines()[-1] == "interrupted: 2 of 2 attempts are scored"
+    assert running.end() == CODES[signal.SIGHUP]
+    last = f"{WORDS[signal.SIGHUP]}: 2 of 2 attempts are scored"
+    assert running.text.splitlines()[-1] == last
     assert '"ended_at"' in Path("run/run.json").read_text()
 
 
