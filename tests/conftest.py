@@ -59,6 +59,15 @@ def no_width() -> None:
     os.environ.pop("COLUMNS", None)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_certificates() -> None:
+    """Spare hundreds of processes the system's certificates, which aiohttp reads at import.
+
+    Only tests on loopback ask over TLS, with a certificate of their own.
+    """
+    os.environ["SSL_CERT_FILE"] = os.devnull
+
+
 @pytest.fixture(autouse=True)
 def import_path() -> Iterator[None]:
     """Take the folders of environments that a test loaded out of the import path again."""

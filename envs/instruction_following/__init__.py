@@ -46,6 +46,7 @@ One row:
 "relation": "at least"}], "grading_mode": "binary"}
 """
 
+import functools
 from collections.abc import Iterator
 from random import Random
 from typing import Literal, Self
@@ -142,7 +143,8 @@ class InstructionFollowing(Environment[Instructions]):
     async def verify(cls, rollout: Rollout, context: Context) -> Score:
         """Reward 1 if all instructions are followed, or the share of those that are."""
         task = cls.parse_task(rollout.task)
-        split_sentences = SPLITTERS[cls.options_of(context).sentences]
+        # Many instructions split the same text, and splitting takes most of the time.
+        split_sentences = functools.cache(SPLITTERS[cls.options_of(context).sentences])
         answer = Answer(rollout.last_text, split_sentences, context)
         results = [(name, _is_followed(name, given, [answer])) for name, given in task.instructions]
         num_followed = sum(is_followed for _, is_followed in results)
@@ -191,11 +193,13 @@ def _is_followed(name: str, given: Arguments, answers: list[Answer]) -> bool:
 def _loose_forms(text: str) -> list[str]:
     """Return an answer without asterisks, and without its first line, its last one, or both.
 
-    As in IFEval's loose accuracies, for which one of these texts or the answer itself must do.
+    As in IFEval's loose accuracies, for which one of these texts or the answer itself must do. Each
+    text comes once, and the answer itself does not.
     """
     lines = text.split("\n")
     cut = ["\n".join(part).strip() for part in (lines[1:], lines[:-1], lines[1:-1])]
-    return [*cut, *(form.replace("*", "") for form in (text, *cut))]
+    forms = dict.fromkeys([*cut, *(form.replace("*", "") for form in (text, *cut))])
+    return [form for form in forms if form != text]
 
 
 def _reason(share: float, *, has_text: bool, follows_all: bool) -> str:

@@ -7,6 +7,7 @@ inside a message mean nothing, since it may quote the prompt or the model.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Sequence
 from typing import Literal, TypeAlias
@@ -336,12 +337,6 @@ _PREFIXES = (
 """What gateways and servers put before a provider's own words."""
 
 
-def _starting_with(patterns: Iterable[str]) -> re.Pattern[str]:
-    return re.compile(f"{_PREFIXES}({'|'.join(patterns)})", re.IGNORECASE)
-
-
-_PATTERNS = {meaning: _starting_with(patterns) for meaning, patterns in WORDINGS.items()}
-_TOO_LONG_ANSWERS = [_starting_with([pattern]) for pattern in TOO_LONG_ANSWERS]
 _WRAPPED = re.compile(_PREFIXES + r"(?={)", re.IGNORECASE)
 _QUOTED_CALL = re.compile(r"error parsing tool call: raw='(?P<call>.*)', err=", re.DOTALL)
 
@@ -349,11 +344,26 @@ _MAX_START = 2000
 """Characters of a claim that are looked at: a message may be as long as a conversation."""
 
 
+def _starting_with(patterns: Iterable[str]) -> re.Pattern[str]:
+    return re.compile(f"{_PREFIXES}({'|'.join(patterns)})", re.IGNORECASE)
+
+
+@functools.cache
+def _patterns() -> dict[Meaning, re.Pattern[str]]:
+    # Not compiled at import, which would make every command slower: few runs see an error.
+    return {meaning: _starting_with(patterns) for meaning, patterns in WORDINGS.items()}
+
+
+@functools.cache
+def _too_long_answers() -> list[re.Pattern[str]]:
+    return [_starting_with([pattern]) for pattern in TOO_LONG_ANSWERS]
+
+
 def meanings_of(claims: Sequence[str], request: bytes = b"{}") -> set[Meaning]:
     """Return the meanings of the claims of an error that answers this request, by `WORDINGS`."""
     starts = [claim[:_MAX_START] for claim in claims]
-    meanings = {name for name, pattern in _PATTERNS.items() if any(map(pattern.match, starts))}
-    for pattern in _TOO_LONG_ANSWERS:
+    meanings = {name for name, pattern in _patterns().items() if any(map(pattern.match, starts))}
+    for pattern in _too_long_answers():
         for match in filter(None, map(pattern.match, starts)):
             limit = match.groupdict().get("answer") or max_answer_tokens(decode(request)) or 0
             if int(limit) >= int(match["window"]):

@@ -52,28 +52,30 @@ def write(path, text):
     return path
 
 
-def in_fresh_process(tmp_path, code):
-    """Run code in a new process with `tmp_path` on its import path; return its output."""
-    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{code}"]
-    found = subprocess.run(command, capture_output=True, check=False)
-    assert found.returncode == 0, found.stderr.decode()
-    return found.stdout.decode().strip()
+@pytest.fixture
+def install(tmp_path, monkeypatch):
+    """Return a function that installs a small distribution with entry points, for one test."""
+    installed = []
 
+    def install(points, **sources):
+        lines = "".join(f"{name} = {value}\n" for name, value in points.items())
+        write(
+            tmp_path / "quizzes-1.0.dist-info" / "METADATA",
+            """\
+            Metadata-Version: 2.1
+            Name: quizzes
+            Version: 1.0
+            """,
+        )
+        write(tmp_path / "quizzes-1.0.dist-info" / "entry_points.txt", f"[gymcli.envs]\n{lines}")
+        for name, source in sources.items():
+            write(tmp_path / f"{name}.py", source)
+        installed.extend(sources)
+        monkeypatch.syspath_prepend(tmp_path)
 
-def install(tmp_path, points, **sources):
-    """Install a small distribution with entry points for new processes."""
-    lines = "".join(f"{name} = {value}\n" for name, value in points.items())
-    write(
-        tmp_path / "quizzes-1.0.dist-info" / "METADATA",
-        """\
-        Metadata-Version: 2.1
-        Name: quizzes
-        Version: 1.0
-        """,
-    )
-    write(tmp_path / "quizzes-1.0.dist-info" / "entry_points.txt", f"[gymcli.envs]\n{lines}")
-    for name, source in sources.items():
-        write(tmp_path / f"{name}.py", source)
+    yield install
+    for name in installed:
+        sys.modules.pop(name, None)
 
 
 def test_find_gives_a_built_in_environment():
@@ -256,21 +258,21 @@ def test_registry_imports_a_file_anew_that_failed_before(tmp_path):
     assert Registry((f"{path}:Quiz",)).find("quiz").environment.version == "3"
 
 
-def test_names_lists_ours_without_importing_them(tmp_path):
-    listed = in_fresh_process(
-        tmp_path,
-        "from gymcli.environment.registry import Registry; print(*Registry.names()); "
-        "print([name for name in sys.modules if name.startswith('gymcli.envs.')])",
+def test_names_lists_ours_without_importing_them():
+    code = (
+        "import sys; from gymcli.environment.registry import Registry; print(*Registry.names()); "
+        "print([name for name in sys.modules if name.startswith('gymcli.envs.')])"
     )
-    names, imported = listed.splitlines()
+    listed = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    names, imported = listed.stdout.decode().splitlines()
     assert {"arithmetic", "mcqa"} <= set(names.split())
     assert imported == "[]"
 
 
-def test_names_lists_plug_ins_without_importing_them(tmp_path):
-    install(tmp_path, {"pub_quiz": "pub_quiz_module:Quiz"}, pub_quiz_module="1 / 0")
-    code = "from gymcli.environment.registry import Registry; print('pub_quiz' in Registry.names())"
-    assert in_fresh_process(tmp_path, code) == "True"
+def test_names_lists_plug_ins_without_importing_them(install):
+    install({"pub_quiz": "pub_quiz_module:Quiz"}, pub_quiz_module="1 / 0")
+    assert "pub_quiz" in Registry.names()
+    assert "pub_quiz_module" not in sys.modules
 
 
 @pytest.mark.parametrize(
@@ -282,16 +284,13 @@ def test_names_lists_plug_ins_without_importing_them(tmp_path):
         ("plug", "pub_quiz", SOURCE.replace("class Other(Quiz):", "Same = Quiz\nclass Other:")),
     ],
 )
-def test_find_gives_the_environment_of_a_plug_in(tmp_path, point, name, source):
+def test_find_gives_the_environment_of_a_plug_in(install, point, name, source):
     """The entry point names a class, or a module that defines one."""
-    install(tmp_path, {"pub_quiz": point}, plug=source)
-    code = f"""
-from gymcli.environment.description import describe
-from gymcli.environment.registry import Registry
-found = Registry().find({name!r})
-print(found.name, found.environment.__name__, len(found.source_hash), describe(found)["version"])
-"""
-    assert in_fresh_process(tmp_path, code) == "pub_quiz Quiz 21 3"
+    install({"pub_quiz": point}, plug=source)
+    found = Registry().find(name)
+    assert (found.name, found.environment.__name__) == ("pub_quiz", "Quiz")
+    assert re.fullmatch("code-[0-9a-f]{16}", found.source_hash)
+    assert describe(found)["version"] == "3"
 
 
 @pytest.mark.parametrize(
@@ -304,28 +303,17 @@ print(found.name, found.environment.__name__, len(found.source_hash), describe(f
         ("plug:nothing", "nothing = 3", "the entry point plug:nothing is not a subclass of"),
     ],
 )
-def test_find_says_what_is_wrong_with_a_plug_in(tmp_path, point, source, words):
-    install(tmp_path, {"pub_quiz": point}, plug=source)
-    code = """
-from gymcli.errors import EnvironmentImportError
-from gymcli.environment.registry import Registry
-try:
-    Registry().find("pub_quiz")
-except EnvironmentImportError as error:
-    print(error)
-"""
-    said = in_fresh_process(tmp_path, code)
-    assert words in said
-    assert "\n" not in said
+def test_find_says_what_is_wrong_with_a_plug_in(install, point, source, words):
+    install({"pub_quiz": point}, plug=source)
+    with pytest.raises(EnvironmentImportError, match=re.escape(words)) as caught:
+        Registry().find("pub_quiz")
+    assert "\n" not in str(caught.value)
 
 
-def test_find_prefers_ours_to_a_plug_in_of_the_same_name(tmp_path):
-    install(tmp_path, {"arithmetic": "plug:Quiz"}, plug=SOURCE)
-    code = (
-        "from gymcli.environment.registry import Registry; "
-        "print(Registry().find('arithmetic').environment)"
-    )
-    assert "gymcli.envs.arithmetic.Arithmetic" in in_fresh_process(tmp_path, code)
+def test_find_prefers_ours_to_a_plug_in_of_the_same_name(install):
+    install({"arithmetic": "plug:Quiz"}, plug=SOURCE)
+    assert Registry.names().count("arithmetic") == 1
+    assert Registry().find("arithmetic").environment.__module__ == "gymcli.envs.arithmetic"
 
 
 def test_describe_says_what_gym_envs_shows(tmp_path):
