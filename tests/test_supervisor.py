@@ -335,20 +335,14 @@ def test_an_attempt_that_breaks_the_run_affects_no_other(start, do, num_deaths):
 
 
 def test_an_attempt_that_ends_the_process_once_is_scored(start):
+    """A restart goes on with the directory that --fresh made."""
     write_tasks("", "exit_once", "", "exit_once")
-    running = start(*COMMAND)
-    assert running.end() == 0, running.stderr
-    assert running.stderr.count("exited with status 7") == 1
-    assert len(lines_of(Path("run/rollouts.jsonl"))) == 4
-    assert not Path("run/failures.jsonl").exists()
-
-
-def test_a_restart_goes_on_with_the_directory_that_fresh_made(start):
-    write_tasks("", "exit_once")
     running = start(*COMMAND[:-2], "--fresh")
     assert running.end() == 0, running.stderr
+    assert running.stderr.count("exited with status 7") == 1
     (run,) = Path("runs").iterdir()
-    assert len(lines_of(run / "rollouts.jsonl")) == 2
+    assert len(lines_of(run / "rollouts.jsonl")) == 4
+    assert not (run / "failures.jsonl").exists()
 
 
 @pytest.mark.slow
@@ -372,7 +366,7 @@ def test_an_attempt_that_ends_the_process_is_recorded_for_each_model(start, mock
     assert not Path("run-3").exists()
 
 
-@pytest.mark.parametrize("do", ["exit", "cancel"])
+@pytest.mark.parametrize("do", [pytest.param("exit", marks=pytest.mark.slow), "cancel"])
 def test_three_deaths_without_a_record_end_the_command(start, do):
     write_tasks(do, do, do)
     running = start(*COMMAND, "--concurrency", "1")
@@ -406,19 +400,9 @@ def test_a_killed_run_is_started_again(start):
 
 
 def test_nothing_outlives_a_killed_supervisor(start):
-    write_tasks("block_alone")
+    """On Linux, not even a search without end, during which Python runs no other thread."""
+    write_tasks("search" if sys.platform == "linux" else "block_alone")
     Path("held").touch()
-    running = start(*COMMAND)
-    pid = running.run_of()
-    running.process.kill()
-    running.process.wait()
-    wait_until(lambda: not state_of(pid))
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it ends when Python regains control")
-def test_a_search_without_end_does_not_outlive_a_killed_supervisor(start):
-    """Python runs no other thread meanwhile."""
-    write_tasks("search")
     allow_blocking()
     running = start(*COMMAND)
     pid = running.run_of()
@@ -468,14 +452,6 @@ def test_a_stop_takes_nothing_from_the_time_in_which_a_run_may_end(start):
     assert running.end() == 130
     (failure,) = lines_of(Path("run/failures.jsonl"))
     assert failure["error"]["class"] == "CancelledAttemptError"
-
-
-def test_garbage_from_an_environment_is_no_report(start):
-    write_tasks("scribble", "")
-    running = start(*COMMAND)
-    assert running.end() == 0, running.stderr
-    assert "the run died" not in running.stderr
-    assert len(lines_of(Path("run/rollouts.jsonl"))) == 2
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits another process")
@@ -567,13 +543,23 @@ def test_a_background_task_cannot_end_the_command(start):
     assert len(lines_of(Path("run/rollouts.jsonl"))) == 2
 
 
-def test_what_an_environment_prints_is_no_result(start):
-    write_tasks("print", "")
-    running = start(*COMMAND, "--json")
+def test_an_environment_disturbs_neither_the_result_nor_the_files(start):
+    """What it prints is no result, and what it writes to the supervisor is no report.
+
+    Files are written where the command was started, also after it changed the working directory.
+    """
+    write_tasks("scribble", "print", "move", "")
+    running = start(
+        *COMMAND, "--json", "--junit", "junit.xml", "--log-file", "log", "--concurrency", "1"
+    )
     assert running.end() == 0, running.stderr
-    assert msgspec.json.decode(running.stdout)["num_scored"] == 2
+    assert "the run died" not in running.stderr
+    assert msgspec.json.decode(running.stdout)["num_scored"] == 4
     for text in ("printed by Python", "written to 1", "said by a child"):
         assert text in running.stderr
+    assert len(lines_of(Path("run/rollouts.jsonl"))) == 4
+    for name in ("run/metrics.json", "junit.xml", "log"):
+        assert Path(name).stat().st_size
 
 
 def test_an_environment_may_close_its_stdout(start):
@@ -594,15 +580,6 @@ def test_forked_copies_of_the_run_end(start):
     assert "restarting it" not in running.stderr
 
 
-def test_an_environment_may_change_the_working_directory(start):
-    write_tasks("move", "")
-    running = start(*COMMAND, "--junit", "junit.xml", "--log-file", "log", "--repeats", "2")
-    assert running.end() == 0, running.stderr
-    assert len(lines_of(Path("run/rollouts.jsonl"))) == 4
-    for name in ("run/metrics.json", "junit.xml", "log"):
-        assert Path(name).stat().st_size
-
-
 def test_an_environment_that_takes_every_descriptor_leaves_those_of_the_run(start):
     """The run's files are written although nothing else can be opened."""
     write_tasks("fill", "")
@@ -612,7 +589,7 @@ def test_an_environment_that_takes_every_descriptor_leaves_those_of_the_run(star
     assert Path("run/metrics.json").stat().st_size
 
 
-@pytest.mark.parametrize("redirection", [">&-", "<&- >&-"])
+@pytest.mark.parametrize("redirection", [pytest.param(">&-", marks=pytest.mark.slow), "<&- >&-"])
 def test_a_closed_stdout_is_an_error_after_the_run(start, redirection):
     """No descriptor of the supervisor or of the run gets the number of stdout."""
     write_tasks("print", "")
