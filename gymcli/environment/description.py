@@ -51,7 +51,10 @@ def describe(registration: Registration) -> JSONObject:
         "version": environment.version,
         "max_reward": environment.max_reward,
         "tools": list(environment.method_tools()),
-        "options": {field.name: field.type for field in fields_of(environment.Options)},
+        "options": {
+            name: _in_words(field.annotation)
+            for name, field in environment.Options.model_fields.items()
+        },
         "roles": [
             *environment.required_roles,
             *(f"{role} (optional)" for role in environment.optional_roles),
