@@ -3,6 +3,7 @@
 The next command pays for nothing that was finished, and ends as if nothing had happened.
 """
 
+import itertools
 import signal
 from pathlib import Path
 
@@ -21,6 +22,8 @@ pytestmark = pytest.mark.slow
 SELECTION = Selection(concurrency=4)
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 OTHERS = {signal.SIGINT: signal.SIGTERM, signal.SIGTERM: signal.SIGINT}
+PAIRS = [*zip(WORLDS, itertools.cycle(CODES), strict=False)]
+"""Each kind of environment with one signal: which it is only decides the exit code."""
 
 
 @pytest.fixture
@@ -55,8 +58,7 @@ def check_the_rest(name: str, model: Model) -> None:
     check_whole(Path("run"), undisturbed(name))
 
 
-@pytest.mark.parametrize("number", CODES)
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize(("name", "number"), PAIRS)
 def test_a_first_signal_lets_those_in_flight_end(model, name, number):
     ended = run_stopped(collect_arguments(WORLDS[name], SELECTION), model, num=6, number=number)
     assert ended.exit_code == CODES[number], ended.stderr
@@ -68,8 +70,7 @@ def test_a_first_signal_lets_those_in_flight_end(model, name, number):
     check_the_rest(name, model)
 
 
-@pytest.mark.parametrize("number", CODES)
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize(("name", "number"), PAIRS)
 def test_attempts_that_outlast_the_grace_are_recorded_as_cancelled(model, name, number):
     # Request 6 is in flight, and never answered, when request 7 sends the signal.
     model.hold_from(6)
@@ -82,8 +83,7 @@ def test_attempts_that_outlast_the_grace_are_recorded_as_cancelled(model, name, 
     check_the_rest(name, model)
 
 
-@pytest.mark.parametrize("number", CODES)
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize(("name", "number"), PAIRS)
 def test_a_second_signal_cuts_off_at_once(model, name, number):
     """The grace is an hour: only the second signal can end this."""
     model.hold_from(6)
