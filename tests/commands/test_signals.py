@@ -268,13 +268,12 @@ def test_a_thread_that_is_stuck_keeps_no_run(start):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", CODES)
 @pytest.mark.parametrize(
-    "line",
+    ("number", "line"),
     [
-        ("collect", "t.jsonl", "--model", "oracle", "--env", "sudden.py:Sudden"),
-        ("envs", "sudden.py:Sudden"),
-        ("check", "sudden.py:Sudden"),
+        (signal.SIGINT, ("collect", "t.jsonl", "--model", "oracle", "--env", "sudden.py:Sudden")),
+        (signal.SIGTERM, ("check", "sudden.py:Sudden")),
+        *((number, ("envs", "sudden.py:Sudden")) for number in CODES),
     ],
 )
 def test_a_signal_ends_any_command(start, number, line):

@@ -15,7 +15,14 @@ import gymcli
 from gymcli.errors import RunDirectoryError
 from gymcli.store.rollout_files import FAILURES, ROLLOUTS
 from gymcli.types import Failure, Rollout
-from tests.builders import gym_process, lines_of, unmeasured_environment, write_prompts, write_sums
+from tests.builders import (
+    gym,
+    gym_process,
+    lines_of,
+    unmeasured_environment,
+    write_prompts,
+    write_sums,
+)
 from tests.store.test_recovery import ended, finals
 
 NUM_TASKS = 200
@@ -152,7 +159,7 @@ LOSSES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", LOSSES)
-def test_collect_whose_files_vanish(tmp_path, loss):
+def test_collect_whose_files_vanish(tmp_path, working_folder, loss):
     what, message = LOSSES[loss]
     write_prompts(tmp_path / "t.jsonl", 12)
     (tmp_path / "env.py").write_text(VANISHING.replace("{what}", what))
@@ -167,8 +174,8 @@ def test_collect_whose_files_vanish(tmp_path, loss):
         kept.rename(place)
         assert len(finals(tmp_path / "run")) >= 4
     (tmp_path / "env.py").write_text(VANISHING.replace("{what}", "pass"))
-    done = collect(tmp_path, env="env.py:Sum")
-    assert done.returncode == 0, done.stderr
+    line = ("t.jsonl", "--model", "oracle", "--env", "env.py:Sum", "--out", "run")
+    gym("collect", *line, exit_code=0)
     assert len(finals(tmp_path / "run")) == 12
 
 
