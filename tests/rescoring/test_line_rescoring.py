@@ -39,7 +39,6 @@ import asyncio
 import os
 import signal
 from gymcli import Environment, EnvironmentOptions, Score, Task
-from tests.builders import write_rows
 from tests.rollout.isolated import write_everywhere
 
 class Letters(Environment[Task]):

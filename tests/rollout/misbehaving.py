@@ -10,12 +10,11 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
-
 from gymcli.environment.contract import Environment
 from gymcli.environment.tool import EnvironmentOptions, Task
 from gymcli.errors import RoleError
 from gymcli.types import Message, Score
+from tests.rollout import isolated
 from tests.rollout.isolated import tell, write_everywhere, write_to_low_descriptors
 
 TABLE = {}
@@ -43,6 +42,13 @@ class UnreadableError(Exception):
         raise ValueError("no text")
 
 
+def fail():
+    """Fail as a test does, which raises a BaseException."""
+    import pytest  # not at the top: every worker imports this module
+
+    pytest.fail("told to")
+
+
 async def leave_later():
     sys.exit(3)
 
@@ -58,7 +64,7 @@ class Lazy(Environment[Task]):
 
 DEEDS = {
     "exit": lambda: sys.exit(0),
-    "fail": lambda: pytest.fail("told to"),
+    "fail": fail,
     "leave": lambda: os._exit(0),
     "crash": lambda: ctypes.string_at(0),
     "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
@@ -186,6 +192,16 @@ class Waiting(Environment[Task]):
         while not file or Path(file).exists():
             time.sleep(0.01)
         return Score(1.0)
+
+
+class Sum(Environment[Task]):
+    """Adds numbers in an isolated process."""
+
+    @classmethod
+    async def verify(cls, rollout, context):
+        process = await context.isolated(isolated.process)
+        assert await context.isolated(isolated.process, timeout=5, memory_mb=256) == process
+        return Score(await context.isolated(isolated.add, 0.25, 0.5), answer=str(process))
 
 
 class Grouped(Environment[Task]):

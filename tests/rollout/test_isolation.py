@@ -14,16 +14,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gymcli.environment.contract import Environment
 from gymcli.environment.registry import Registry
-from gymcli.environment.tool import Task
 from gymcli.errors import VerifierCrashedError, VerifierError, VerifierTimeoutError
 from gymcli.rollout.fork_server import forget_fork_servers
 from gymcli.rollout.scoring import Workers, score
 from gymcli.rollout.verify_context import VerifyContext
-from gymcli.types import Rollout, Score, Verifier
+from gymcli.types import Rollout, Verifier
 from tests.rollout import isolated
 from tests.rollout.isolated import Holder, is_running, wait_for
+from tests.rollout.misbehaving import Sum
 
 ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the limit rests on /proc")
 
@@ -569,16 +568,6 @@ def test_worker_does_not_hear_of_an_interrupt_of_the_group(shared):
     """Ctrl-C only reaches the parent, which then decides."""
     pid = called(shared, isolated.process)
     assert os.getpgid(pid) == pid != os.getpgid(0)
-
-
-class Sum(Environment[Task]):
-    """Adds numbers in a worker."""
-
-    @classmethod
-    async def verify(cls, rollout, context):
-        process = await context.isolated(isolated.process)
-        assert await context.isolated(isolated.process, timeout=5, memory_mb=256) == process
-        return Score(await context.isolated(isolated.add, 0.25, 0.5), answer=str(process))
 
 
 def scored(environment, workers=None):

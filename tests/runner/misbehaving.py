@@ -7,8 +7,6 @@ import sys
 import time
 from contextlib import suppress
 
-import pytest
-
 from gymcli import Environment, RoleError, Score, Task, UsageError, tool
 from gymcli.errors import ContextOverflowError, EndpointGoneError, FatalEndpointError
 
@@ -101,6 +99,8 @@ async def leave():
 
 async def fail():
     """Fail as a test does, which raises a BaseException."""
+    import pytest  # not at the top: every worker imports this module
+
     pytest.fail("told to")
 
 
