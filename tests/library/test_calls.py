@@ -21,7 +21,6 @@ from gymcli.library.measurement import measured_runs
 from gymcli.metrics.aggregate import Aggregator
 from gymcli.rescoring.file_rescoring import iterate_async
 from tests.builders import gym, write_rows, write_sums
-from tests.checks.subjects import Sound
 
 
 def in_loop(function):
@@ -253,17 +252,9 @@ def test_checks_of_several_environments_have_the_failures_of_all():
     assert checks.failures == [*checks[0].failures, *checks[1].failures]
 
 
-class Leaky(Sound):
-    """An environment whose error quotes a secret."""
-
-    @classmethod
-    async def verify(cls, rollout, context):
-        raise RuntimeError("sk-0123-4567-89ab")
-
-
 def test_findings_hold_no_secret(monkeypatch):
     monkeypatch.setenv("SOME_API_KEY", "sk-0123-4567-89ab")
-    texts = str(as_json(gymcli.check("tests.library.test_calls:Leaky", limit=1)))
+    texts = str(as_json(gymcli.check("tests.library.leaking:Leaking", limit=1)))
     assert "RuntimeError: [redacted]" in texts
     assert "sk-0123" not in texts
 

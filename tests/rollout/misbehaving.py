@@ -35,18 +35,15 @@ def variable(name):
     return os.environ.get(name)
 
 
+class Failed(BaseException):  # pytest's name for it
+    """Stands for what `pytest.fail` raises, which takes long to import in every worker."""
+
+
 class UnreadableError(Exception):
     """An exception whose `str()` raises."""
 
     def __str__(self):
         raise ValueError("no text")
-
-
-def fail():
-    """Fail as a test does, which raises a BaseException."""
-    import pytest  # not at the top: every worker imports this module
-
-    pytest.fail("told to")
 
 
 async def leave_later():
@@ -64,7 +61,6 @@ class Lazy(Environment[Task]):
 
 DEEDS = {
     "exit": lambda: sys.exit(0),
-    "fail": fail,
     "leave": lambda: os._exit(0),
     "crash": lambda: ctypes.string_at(0),
     "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
@@ -84,6 +80,7 @@ DEEDS = {
 }
 ERRORS = {
     "base": BaseException("told to"),
+    "fail": Failed("told to"),
     "unreadable": UnreadableError(),
     "surrogate": ValueError("\ud800"),
     "cancel": asyncio.CancelledError(),

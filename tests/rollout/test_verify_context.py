@@ -34,6 +34,7 @@ from gymcli.types import (
     ToolCall,
     Verifier,
 )
+from tests.pooled import pooled_workers, run_pooled
 
 
 def scored(give, rollout=None):
@@ -214,7 +215,10 @@ def recorded(*answers, environment=Piles, max_turns=None, tools=None, **options)
 
 def rescored(rollout, environment=Piles):
     options = environment.Options(**rollout.env_options)
-    return asyncio.run(score(environment, rollout, verifier=Verifier(), options=options))
+    # A worker of its own would import this module and hypothesis for each score.
+    workers = pooled_workers()
+    found = score(environment, rollout, verifier=Verifier(), options=options, workers=workers)
+    return run_pooled(found)
 
 
 LENGTH = {"finish_reason": "length"}
@@ -488,7 +492,10 @@ def test_replay_reads_arguments_of_others_as_their_servers_did(arguments):
         stop_reason="max_turns",
     )
     verifier, options = Verifier("1", "a"), environment.Options()
-    theirs = asyncio.run(score(environment, rollout, verifier=verifier, options=options))
+    workers = pooled_workers()
+    theirs = run_pooled(
+        score(environment, rollout, verifier=verifier, options=options, workers=workers)
+    )
     assert theirs.reward == 1.0
 
 

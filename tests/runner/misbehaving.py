@@ -97,11 +97,13 @@ async def leave():
     sys.exit(0)
 
 
+class Failed(BaseException):  # pytest's name for it
+    """Stands for what `pytest.fail` raises, which takes long to import in every worker."""
+
+
 async def fail():
     """Fail as a test does, which raises a BaseException."""
-    import pytest  # not at the top: every worker imports this module
-
-    pytest.fail("told to")
+    raise Failed("told to")
 
 
 class PanicException(BaseException):  # PyO3's name for it
