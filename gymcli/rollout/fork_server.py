@@ -13,6 +13,7 @@ new fork (0: it failed) or `NUMBER PROCESS EXIT_CODE` of one that ended.
 from __future__ import annotations
 
 import atexit
+import gc
 import importlib
 import json
 import os
@@ -251,6 +252,8 @@ def serve(handle: int, module: str) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # a starting run blocks some signals
     control = socket.socket(fileno=handle)
     main = importlib.import_module(module).main
+    # Otherwise each fork walks through all that was imported when it ends: most of its CPU time.
+    gc.freeze()
     arrivals, wake_up = os.pipe()
     os.set_blocking(arrivals, False)
     os.set_blocking(wake_up, False)
