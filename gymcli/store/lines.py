@@ -16,7 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TypeVar, cast
 
-import jsonlines
 import msgspec
 
 from gymcli.errors import UsageError
@@ -235,6 +234,9 @@ def _too_blank(path: Path, number: int) -> UsageError:
 
 def decoded_lines(lines: Iterable[Line]) -> Iterator[tuple[int, JSONObject | str]]:
     """Yield the number of each line and its JSON object, or the reason why it has none."""
+    # Not at the top: it imports attrs, and most commands and workers decode no such line.
+    import jsonlines
+
     number = 0
 
     def texts() -> Iterator[bytes]:
