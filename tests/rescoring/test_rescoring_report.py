@@ -203,7 +203,7 @@ def test_groups_are_scored_together_each_time(tmp_path, monkeypatch):
 
 
 def test_rollouts_that_are_not_scored_again_are_counted_apart(tmp_path, monkeypatch):
-    report = fickle(tmp_path, monkeypatch, "Recorded").repeat(3)
+    report = fickle(tmp_path, monkeypatch, "Recorded").repeat(2)
     assert (report.num_not_rescored, report.num_rollouts, report.environments) == (6, 0, {})
 
 
