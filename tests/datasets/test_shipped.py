@@ -1,6 +1,5 @@
 """The benchmarks that ship are complete, and their tasks are what their sources have."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from gymcli.benchmarks.benchmark_files import pulled_tasks, tasks_path
 from gymcli.tasks.row_map import read_map
 from gymcli.tasks.task_row import PromptTemplate
 from tests.datasets.shipped import all_names
+from tests.tasks.hub import certified_environment
 
 ROOT = Path(__file__).parents[2]
 
@@ -38,7 +38,7 @@ def test_gold_answers_of_every_benchmark_pass_and_silence_does_not():
     done = subprocess.run(
         [sys.executable, "-m", "tests.datasets.shipped"],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "HF_TOKEN": "hf_token"},
+        env={**certified_environment(), "PYTHONPATH": str(ROOT), "HF_TOKEN": "hf_token"},
         capture_output=True,
         text=True,
         check=False,

@@ -5,6 +5,7 @@ Other data sets and files can be added to it.
 
 import http.server
 import json
+import os
 import re
 import threading
 from collections.abc import Iterator
@@ -177,3 +178,11 @@ def running_hub() -> Iterator[Hub]:
             hub.is_over.set()
             hub.shutdown()
             thread.join()
+
+
+def certified_environment():
+    """Return the environment with the system's certificates, without which its client fails.
+
+    The fixture `no_certificates` takes them from all processes.
+    """
+    return {name: value for name, value in os.environ.items() if name != "SSL_CERT_FILE"}

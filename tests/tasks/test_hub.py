@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import shutil
 import socket
 import subprocess
@@ -14,7 +13,7 @@ import msgspec
 import pytest
 
 from tests.builders import lines_of
-from tests.tasks.hub import NO_CARD, SHA, lines, running_hub
+from tests.tasks.hub import NO_CARD, SHA, certified_environment, lines, running_hub
 
 TOKEN = "hf_" + "s3cret" * 5
 
@@ -66,7 +65,7 @@ def pull(tmp_path, hub):
             [sys.executable, "-c", PROGRAM, json.dumps(commands)],
             cwd=tmp_path,
             env={
-                **os.environ,
+                **certified_environment(),
                 **variables,
                 "HF_ENDPOINT": address,
                 "HF_HOME": str(tmp_path / "home"),
