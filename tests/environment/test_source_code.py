@@ -11,7 +11,15 @@ import pytest
 from gymcli.environment.registry import Registry
 from gymcli.environment.source_code import source_hash
 from gymcli.errors import EnvironmentImportError
-from tests.environment.test_registry import SOURCE, in_fresh_process, write
+from tests.environment.test_registry import SOURCE, write
+
+
+def in_fresh_process(tmp_path, code):
+    """Run code in a new process with `tmp_path` on its import path; return its output."""
+    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{code}"]
+    ran = subprocess.run(command, capture_output=True, check=False)
+    assert ran.returncode == 0, ran.stderr.decode()
+    return ran.stdout.decode().strip()
 
 
 def test_source_hash_covers_every_file_of_a_package(tmp_path):
