@@ -23,6 +23,14 @@ from gymcli.rescoring.file_rescoring import iterate_async
 from tests.builders import gym, write_rows, write_sums
 
 
+@pytest.fixture(autouse=True)
+def heeded_interrupt():
+    """Heed SIGINT, which a background job of a shell ignores."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def in_loop(function):
     """Call a function where an event loop runs, as in a notebook."""
 
