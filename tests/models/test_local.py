@@ -464,6 +464,7 @@ def test_local_server_overflow(asked: Asked) -> None:
     assert answer["error"]["n_ctx"] == 8192
 
 
+@pytest.mark.slow
 @needs_model
 def test_local_server_gone_after_block() -> None:
     """The child has ended and is reaped, under uvloop as well."""
@@ -511,6 +512,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 @needs_model
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs os.pidfd_open")
 def test_local_server_gone_after_kill() -> None:

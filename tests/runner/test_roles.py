@@ -404,6 +404,7 @@ async def test_stand_ins_that_cannot_be_made_leave_the_attempt_unscored(tmp_path
     assert failure.error.message.endswith("role judge: ValueError: nobody can stand in")
 
 
+@pytest.mark.slow
 @pytest.mark.local_model
 async def test_the_embedded_model_judges_under_a_schema(tmp_path):
     pytest.importorskip("xllamacpp")
