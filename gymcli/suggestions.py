@@ -1,6 +1,16 @@
 """Says in words what is wrong with a name or a value, and which name may have been meant."""
 
+from __future__ import annotations
+
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from gymcli.errors import UsageError
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+M = TypeVar("M", bound="BaseModel")
 
 
 def did_you_mean(name: str, choices: Iterable[str], place: str = "") -> str:
@@ -79,3 +89,19 @@ def argument_problems(details: Iterable[Mapping[str, object]], names: Collection
         else:
             problems.append(f"{name and f'{name}: '}{pydantic_reason(detail)}")
     return "; ".join(problems)
+
+
+def options_from(model: type[M], function: str, arguments: Mapping[str, object]) -> M:
+    """Return the options that were passed to a function of this name.
+
+    Raises:
+        UsageError: An option is unknown, is missing or has a wrong value.
+    """
+    from pydantic import ValidationError  # late: heavy
+
+    try:
+        return model.model_validate(arguments)
+    except ValidationError as error:
+        details = error.errors(include_url=False, include_input=False)
+        # Without the cause, which shows values, and so keys.
+        raise UsageError(f"{function}: {argument_problems(details, model.model_fields)}") from None

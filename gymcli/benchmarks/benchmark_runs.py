@@ -35,12 +35,12 @@ from gymcli.models.dialects import DIALECTS
 from gymcli.models.endpoint import TOKEN_LIMITS, Endpoint, merged_params
 from gymcli.models.roles import declared_roles, role_name, role_sources
 from gymcli.models.settings import Settings
-from gymcli.runner.collect_options import CollectOptions, options_from
+from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.identity import command_params, emulates_tools
 from gymcli.store.lines import file_sha256
 from gymcli.store.manifest import BenchmarkRecord, Manifest
 from gymcli.store.tokens import neutral_params
-from gymcli.suggestions import did_you_mean
+from gymcli.suggestions import did_you_mean, options_from
 from gymcli.tasks.task_files import RowProblem, read_tasks
 from gymcli.tasks.task_row import PromptTemplate, TaskReading
 from gymcli.tasks.task_source import TaskFile, TaskInput

@@ -16,8 +16,8 @@ from gymcli.errors import UsageError
 from gymcli.library.call_options import CompareOptions
 from gymcli.library.calls import run_path
 from gymcli.library.result import Result
-from gymcli.runner.collect_options import options_from
 from gymcli.store.rollout_files import torn_line_warning
+from gymcli.suggestions import options_from
 
 _LOGGER = logging.getLogger(__name__)
 

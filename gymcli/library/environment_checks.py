@@ -19,9 +19,8 @@ from gymcli.environment.registry import Registry, has_option
 from gymcli.errors import MissingPackageError, UnknownNameError, UsageError
 from gymcli.library.calls import call_blocking, run_blocking
 from gymcli.library.result import Result, Results
-from gymcli.runner.collect_options import options_from
 from gymcli.secrets import environment_secrets, scrubber_of
-from gymcli.suggestions import did_you_mean
+from gymcli.suggestions import did_you_mean, options_from
 
 _LOGGER = logging.getLogger(__name__)
 

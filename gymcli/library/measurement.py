@@ -25,11 +25,11 @@ from gymcli.metrics import measure as run_measure
 from gymcli.metrics.agreement import Agreement, Labels, agreement, labels_of_rows
 from gymcli.metrics.results import Metrics, RunMetrics, TaskMetrics, TokenDrift
 from gymcli.reporting.run_report import RunReport
-from gymcli.runner.collect_options import options_from
 from gymcli.secrets import scrubber_of
 from gymcli.store.manifest import Manifest, read_manifest
 from gymcli.store.rollout_files import torn_line_warning
 from gymcli.store.run_directory import RunDirectory
+from gymcli.suggestions import options_from
 from gymcli.tasks.table_files import local_rows, table_notes
 
 if TYPE_CHECKING:

@@ -32,11 +32,12 @@ from gymcli.models.local_model import parse_local
 from gymcli.models.roles import ORACLE, ModelSource
 from gymcli.models.settings import load_settings, resolve_endpoint
 from gymcli.runner.attempts import Engine, run_together
-from gymcli.runner.collect_options import CollectOptions, RunOptions, options_from
+from gymcli.runner.collect_options import CollectOptions, RunOptions
 from gymcli.runner.collection import STOPS_EARLY, Collection, command_resources
 from gymcli.runner.identity import file_safe, policy_source, unused
 from gymcli.runner.plan import RunPlan, plan_run
 from gymcli.store.manifest import MANIFEST
+from gymcli.suggestions import options_from
 from gymcli.tasks.task_source import TaskInput, env_of_tasks
 from gymcli.types import AttemptKey, Failure, Rollout
 

@@ -24,7 +24,6 @@ from gymcli.comparison.paired_runs import compare_runs
 from gymcli.errors import RunError, UsageError
 from gymcli.metrics.measure import facts_of
 from gymcli.reporting.run_report import RunReport
-from gymcli.runner.resume_state import existing_state
 from gymcli.store.manifest import Manifest, read_manifest
 
 if TYPE_CHECKING:
@@ -110,6 +109,8 @@ class RunGates:
         except UsageError:
             if plan.path is None or not plan.path.is_dir():
                 raise
+            from gymcli.runner.resume_state import existing_state  # late: heavy
+
             state = existing_state(plan)  # the run may hold other tasks, and more attempts
             check(state.manifest, max(plan.most_attempts, state.most_attempts), None)
 

@@ -30,11 +30,11 @@ from gymcli.rescoring.run_rescoring import (
     score_pending,
 )
 from gymcli.rescoring.verify_options import VerifyOptions
-from gymcli.runner.collect_options import options_from
 from gymcli.runner.judges import Judges
 from gymcli.store.manifest import read_manifest
 from gymcli.store.rollout_files import rollouts_file, torn_line_warning
 from gymcli.store.run_directory import RunDirectory, check_unused
+from gymcli.suggestions import options_from
 
 _LOGGER = logging.getLogger(__name__)
 

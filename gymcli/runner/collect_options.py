@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, Self, TypeVar
 
@@ -13,20 +12,16 @@ from pydantic import (
     Field,
     InstanceOf,
     SecretStr,
-    ValidationError,
     model_validator,
 )
 
 from gymcli.command_line import CommandOption, Heading, RoleParamsOption, not_negative, positive
-from gymcli.errors import UsageError
 from gymcli.models.endpoint import Endpoint
 from gymcli.models.in_process import PolicyModel
 from gymcli.store.manifest import BenchmarkRecord
-from gymcli.suggestions import argument_problems
 from gymcli.tasks.task_options import TaskOptions
 
 T = TypeVar("T")
-M = TypeVar("M", bound=BaseModel)
 
 EngineOption = Annotated[
     Literal["local", "ray"],
@@ -246,17 +241,3 @@ class CollectOptions(TaskOptions, RunOptions):
         if self.endpoint is not None and self.endpoint.model != self.model:
             raise ValueError(f"the endpoint serves {self.endpoint.model}, not {self.model}")
         return self
-
-
-def options_from(model: type[M], function: str, arguments: Mapping[str, object]) -> M:
-    """Return the options that were passed to a function of this name.
-
-    Raises:
-        UsageError: An option is unknown, is missing or has a wrong value.
-    """
-    try:
-        return model.model_validate(arguments)
-    except ValidationError as error:
-        details = error.errors(include_url=False, include_input=False)
-        # Without the cause, which shows values, and so keys.
-        raise UsageError(f"{function}: {argument_problems(details, model.model_fields)}") from None

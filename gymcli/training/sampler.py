@@ -30,7 +30,7 @@ from gymcli.models.endpoint import Endpoint
 from gymcli.models.in_process import InProcessPolicy, PolicyModel
 from gymcli.models.roles import ORACLE
 from gymcli.runner.attempts import Shared, run_attempts
-from gymcli.runner.collect_options import CollectOptions, options_from
+from gymcli.runner.collect_options import CollectOptions
 from gymcli.runner.identity import policy_source
 from gymcli.runner.judges import Judges, open_shared, scrubber_of_run
 from gymcli.runner.plan import attempt_settings
@@ -41,7 +41,7 @@ from gymcli.store.manifest import Manifest
 from gymcli.store.sequences import TokenSequence, sequences
 from gymcli.store.tokens import TokenCall, neutral_params
 from gymcli.store.verdicts import Verdicts
-from gymcli.suggestions import did_you_mean
+from gymcli.suggestions import did_you_mean, options_from
 from gymcli.tasks.task_options import TaskOptions
 from gymcli.tasks.task_source import (
     Survey,

@@ -254,6 +254,18 @@ def test_commands_import_the_library_when_they_run():
     assert done.stdout == "\nFalse\n"
 
 
+def test_measuring_imports_nothing_that_asks_a_model():
+    """It takes 0.3 s of CPU, as long as the rest of a short command."""
+    source = (
+        "import sys, gymcli.library.measurement\n"
+        "print([name for name in ('aiohttp', 'jsonschema') if name in sys.modules])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, check=True, text=True
+    )
+    assert done.stdout == "[]\n"
+
+
 def test_checks_of_several_environments_have_the_failures_of_all():
     checks = gymcli.check("tests.checks.broken:Forbidden", "arithmetic", limit=2)
     assert [report.env for report in checks] == ["broken", "arithmetic"]
