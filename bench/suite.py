@@ -1,7 +1,7 @@
 """Runs thirty benchmarks in one command, kills it twice, and looks for lost or repeated attempts.
 
 The benchmarks are folders with rows that environments generate, or with `--shipped` those that ship
-with gymcli, with 14 rows each that were made by hand. `gym collect` runs all of them in one process
+with gymcli, with 20 rows each that were made by hand. `gym collect` runs all of them in one process
 against a `gym mock` that fails now and then. The command and all of its processes are killed by
 SIGKILL when a third, and again when two thirds, of the attempts are scored; then the same command
 ends the runs. This must hold:

@@ -19,9 +19,10 @@ from gymcli.mock.process import serving
 
 # A busy machine may be slow with one example; speed is measured in bench/.
 hypothesis.settings.register_profile("thorough", deadline=None)
-# Outside CI each run draws other examples, so many short runs check a law as well as a long one.
-hypothesis.settings.register_profile("gymcli", deadline=None, max_examples=25)
-hypothesis.settings.load_profile("gymcli")
+# Here each run draws other examples, so many short runs check a law as well as a long one; in CI,
+# Hypothesis draws the same ones each time.
+hypothesis.settings.register_profile("quick", deadline=None, max_examples=25)
+hypothesis.settings.load_profile("thorough" if os.environ.get("CI") else "quick")
 
 
 Recording = Callable[[MockServer], object]

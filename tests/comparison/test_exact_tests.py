@@ -128,7 +128,7 @@ def test_false_alarms_are_as_many_as_promised(make):
     """Of 400 pairs of equal runs, about 5 % have p <= 0.05."""
     draw = random.Random(11)
     num_alarms = sum(
-        sign_flip([make(draw) for _ in range(11)], seed=str(number)).p_value <= 0.05
+        sign_flip([make(draw) for _ in range(14)], seed=str(number)).p_value <= 0.05
         for number in range(400)
     )
     assert 8 <= num_alarms <= 28

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gymcli.comparison.paired_differences import (
@@ -51,7 +51,6 @@ def effects_of(found, facts=BEST):
 @given(tasks)
 @example([[(0.0, 0.5), (0.5, 0.0)], [(0.0, 1e-231)]])
 @example([[(0.3, 0.1 + 0.2)], [(1.0, 1.0)]])
-@settings(max_examples=40)
 def test_effects_are_the_differences_of_compare(found):
     effects = effects_of(found)
     assert {"mean_reward", "strict_mean_reward", "pass@1"} <= effects.keys()
@@ -76,7 +75,6 @@ def test_effects_are_the_differences_of_compare(found):
 
 
 @given(tasks)
-@settings(max_examples=40)
 def test_effects_of_the_same_scores_are_none(found):
     same = [[(before, before) for before, _ in task] for task in found]
     for effect in effects_of(same).values():
@@ -85,7 +83,6 @@ def test_effects_of_the_same_scores_are_none(found):
 
 
 @given(tasks)
-@settings(max_examples=40)
 def test_effects_the_other_way_round_are_the_opposite(found):
     there = effects_of(found)
     back = effects_of([[(after, before) for before, after in task] for task in found])
@@ -98,7 +95,6 @@ def test_effects_the_other_way_round_are_the_opposite(found):
 
 
 @given(tasks)
-@settings(max_examples=40)
 def test_effects_cover_every_number_of_rewards_in_gym_metrics(found):
     """Before and after agree with `gym metrics`; names that mean the same number are left out."""
     effects = effects_of(found)
@@ -114,7 +110,6 @@ def test_effects_cover_every_number_of_rewards_in_gym_metrics(found):
 @given(st.lists(both, min_size=2, max_size=8))
 @example([[(0.3, 0.1 + 0.2)], [(1.0, 1.0), (0.0, 0.0)]])
 @example([[(0.0, 1.0)] * 4, [(0.0, 0.0)], [(1.0, 0.0)] * 2])
-@settings(max_examples=40)
 def test_the_micro_mean_has_the_error_of_a_ratio_clustered_by_task(found):
     effect = effects_of(found)["micro_mean_reward"]
     differences = [[after - before for before, after in task] for task in found]
@@ -133,7 +128,6 @@ def test_the_micro_mean_has_the_error_of_a_ratio_clustered_by_task(found):
 
 
 @given(st.lists(st.tuples(share, share), min_size=2, max_size=8), st.integers(1, 4))
-@settings(max_examples=40)
 def test_the_micro_mean_of_equally_many_attempts_is_the_mean(found, num_attempts):
     effects = effects_of([[pair] * num_attempts for pair in found])
     micro, macro = (effects[name] for name in ("micro_mean_reward", "mean_reward"))
@@ -164,7 +158,6 @@ def metrics_of(found, which, facts):
 
 
 @given(partly, st.sampled_from([None, 0, 7]))
-@settings(max_examples=40)
 def test_strict_mean_reward_is_that_of_both_runs(found, more):
     """With attempts that one or both verifiers left unscored, and attempts that are missing."""
     num_expected = None if more is None else more + sum(map(len, found))
@@ -254,7 +247,6 @@ def test_attempts_that_failed_are_added_where_there_is_no_rollout():
 
 
 @given(partly)
-@settings(max_examples=40)
 def test_means_are_those_of_gym_metrics(found):
     """Over the attempts that both verifiers scored."""
     means = rescored(found).means()

@@ -32,7 +32,6 @@ unbounded = st.lists(st.tuples(any_rewards, any_rewards), min_size=1, max_size=2
 
 
 @given(graded, st.floats(1e-6, 1.0))
-@settings(max_examples=40)
 def test_a_run_does_not_differ_from_itself(pairs, margin):
     found = compared(paired([(a, a) for a, _ in pairs]), margin=margin)
     assert (found.difference.value, found.p_value) == (0.0, 1.0)
@@ -67,7 +66,6 @@ def test_equal_rewards_of_an_unknown_range_decide_nothing():
 
 
 @given(graded | unbounded, st.floats(1e-6, 0.2))
-@settings(max_examples=40)
 def test_the_smallest_margin_is_where_a_pass_begins(pairs, more):
     facts = UNBOUNDED if any(min(a + b) < 0.0 for a, b in pairs) else None
     smallest = compared(paired(pairs), facts=facts).smallest_margin
@@ -79,7 +77,6 @@ def test_the_smallest_margin_is_where_a_pass_begins(pairs, more):
 
 
 @given(graded | unbounded)
-@settings(max_examples=40)
 def test_the_other_way_round_everything_is_reversed(pairs):
     facts = UNBOUNDED if any(min(a + b) < 0.0 for a, b in pairs) else None
     there = compared(paired(pairs), facts=facts)
@@ -97,7 +94,6 @@ def test_the_other_way_round_everything_is_reversed(pairs):
 
 
 @given(graded, st.randoms(use_true_random=False))
-@settings(max_examples=40)
 def test_the_order_of_tasks_does_not_matter(pairs, shuffle):
     tasks = paired(pairs)
     before = compared(tasks, with_tasks=True)

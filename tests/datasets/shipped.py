@@ -39,7 +39,7 @@ from gymcli.errors import GymError, MissingPackageError
 from gymcli.rollout.scoring import Workers
 from tests.tasks.hub import running_hub
 
-NUM_TASKS = 14  # even for hle, and enough to fill every file of bfcl
+NUM_TASKS = 20
 
 
 class Checked(NamedTuple):

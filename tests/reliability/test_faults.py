@@ -92,9 +92,6 @@ ABSENCES = ("502", "reset")
 """After many of these in a row the endpoint counts as gone."""
 RETRIED = [kind for kind in CLASSES if kind not in (*REFUSED, *STALLS, *OVERLOADS)]
 
-NUM_EXAMPLES = 4
-"""Of each kind of fault. Few: some forty kinds share the code, and each run draws others."""
-
 PATIENT = {"max_attempts": 4, "retry_deadline": 1e9, "outage_deadline": 1e9}
 """Tries are limited, time is not: FakeTime adds up the sleeps of all concurrent requests."""
 
@@ -208,7 +205,7 @@ def check_retried(seen: Seen, drawn: Draw, error_class: str) -> None:
 
 
 @pytest.mark.parametrize("kind", RETRIED)
-@settings(max_examples=NUM_EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_a_fault_that_may_pass_is_tried_again_and_counted(kind, data):
     drawn = data.draw(draws(max_rate=0.5 if kind in ABSENCES else 1.0))
@@ -223,7 +220,7 @@ def test_a_fault_that_may_pass_is_tried_again_and_counted(kind, data):
 
 
 @pytest.mark.parametrize("kind", OVERLOADS)
-@settings(max_examples=NUM_EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
 @given(drawn=draws(max_tasks=10, max_rate=0.5))
 def test_too_much_to_do_costs_time_and_no_rollout(kind, drawn):
     """These tries do not count against a request, however many there are."""
@@ -235,7 +232,7 @@ def test_too_much_to_do_costs_time_and_no_rollout(kind, drawn):
 
 
 @pytest.mark.parametrize("kind", STALLS)
-@settings(max_examples=NUM_EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=4, suppress_health_check=[HealthCheck.too_slow])
 @given(drawn=draws(max_tasks=6, max_rate=0.5))
 def test_what_stalls_is_given_up_and_tried_again(kind, drawn):
     """A slow machine may see more stalls; each is one more retry, and nothing else changes."""
@@ -246,7 +243,7 @@ def test_what_stalls_is_given_up_and_tried_again(kind, drawn):
 
 
 @pytest.mark.parametrize("kind", REFUSED)
-@settings(max_examples=NUM_EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
 @given(drawn=draws())
 def test_what_is_refused_for_good_is_never_asked_again(kind, drawn):
     """The run may end early with the provider's message; every attempt that ran is on record."""
@@ -265,7 +262,7 @@ def test_what_is_refused_for_good_is_never_asked_again(kind, drawn):
 
 
 @pytest.mark.parametrize("kind", TOOL_CALLS)
-@settings(max_examples=NUM_EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
 @given(drawn=draws(max_tasks=8, max_rate=0.5))
 def test_a_wrong_tool_call_is_answered_and_counted(kind, drawn):
     """The model is told and continues; the attempt is scored as without the fault."""
@@ -283,7 +280,7 @@ def test_a_wrong_tool_call_is_answered_and_counted(kind, drawn):
 
 
 @pytest.mark.parametrize("kind", [*OTHER_WORDS, *IN_CHAT])
-@settings(max_examples=NUM_EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=6, suppress_health_check=[HealthCheck.too_slow])
 @given(drawn=draws(max_tasks=6))
 def test_a_valid_answer_of_other_words_is_scored_as_it_is(kind, drawn):
     if kind in IN_CHAT:
@@ -298,7 +295,7 @@ def test_a_valid_answer_of_other_words_is_scored_as_it_is(kind, drawn):
 
 
 @pytest.mark.parametrize("kind", HARMLESS)
-@settings(max_examples=NUM_EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
 @given(drawn=draws())
 def test_an_odd_answer_that_says_all_is_scored_as_any(kind, drawn):
     """A response that is incomplete for an unknown reason counts as cut off and is scored too."""

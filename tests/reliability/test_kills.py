@@ -22,16 +22,16 @@ def test_kills_lose_nothing_and_pay_nothing_twice(tmp_path):
         "-m",
         "bench.kills",
         "--kills",
-        "2",
+        "5",
         "--tasks",
-        "8",
+        "12",
         "--json",
         report,
     ]
     done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     counts = msgspec.json.decode(report.read_bytes(), type=dict[str, Count])
-    assert sum(count.num_kills for count in counts.values()) == 2
+    assert sum(count.num_kills for count in counts.values()) == 5
     for name, count in counts.items():
         assert name in done.stdout
         assert (count.num_lost, count.num_twice, count.num_paid_again) == (0, 0, 0)

@@ -211,7 +211,20 @@ QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_to
 
 TestDisturbedRun = pytest.mark.slow(DisturbedRun.TestCase)
 TestDisturbedRun.settings = settings(
-    max_examples=24,
+    max_examples=10,
+    stateful_step_count=8,
+    deadline=None,
+    suppress_health_check=QUIET,
+)
+
+
+class ManyDisturbedRuns(DisturbedRun):
+    """More and longer examples."""
+
+
+TestManyDisturbedRuns = pytest.mark.slow(ManyDisturbedRuns.TestCase)
+TestManyDisturbedRuns.settings = settings(
+    max_examples=20,
     stateful_step_count=12,
     deadline=None,
     suppress_health_check=QUIET,
@@ -219,5 +232,5 @@ TestDisturbedRun.settings = settings(
 
 TestKilledProcess = pytest.mark.slow(KilledProcess.TestCase)
 TestKilledProcess.settings = settings(
-    max_examples=5, stateful_step_count=6, deadline=None, suppress_health_check=QUIET
+    max_examples=8, stateful_step_count=6, deadline=None, suppress_health_check=QUIET
 )
